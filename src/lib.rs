@@ -1,0 +1,7 @@
+//! sigprof: a sampling profiler that a Linux program carries inside itself.
+
+pub mod error;
+pub mod profile;
+
+pub use error::{Error, ErrorKind, Result};
+pub use profile::Profile;
