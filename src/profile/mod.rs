@@ -11,6 +11,7 @@
 mod location;
 mod stack_table;
 mod string_table;
+mod text;
 mod value_type;
 
 pub use location::{Function, Line, Location, Mapping};
@@ -292,8 +293,10 @@ impl Profile {
             .unwrap_or(self.sample_types.len().saturating_sub(1))
     }
 
-    /// The sum over all samples of the value at `index` of [`sample_types`](Self::sample_types).
+    /// The sum over all samples of the value at `index` of [`sample_types`](Self::sample_types); it stops at the
+    /// limits of its type.
     pub fn total(&self, index: usize) -> i64 {
-        self.samples().map(|s| s.values[index]).sum()
+        self.samples()
+            .fold(0, |sum, s| sum.saturating_add(s.values[index]))
     }
 }
