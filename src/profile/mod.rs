@@ -8,15 +8,19 @@
 //! labels and one value for each sample type.
 #![forbid(unsafe_code)]
 
+mod graph;
 mod location;
 mod stack_table;
 mod string_table;
 mod text;
+mod top;
+mod unit;
 mod value_type;
 
 pub use location::{Function, Line, Location, Mapping};
 pub use stack_table::StackTable;
 pub use string_table::StringTable;
+pub use top::{Top, TopRow};
 pub use value_type::ValueType;
 
 macro_rules! handles {

@@ -195,6 +195,23 @@ impl UtcTime {
             seconds % 60
         )
     }
+
+    /// `Jan 2, 2006 at 3:04pm (UTC)`, as pprof heads its reports.
+    pub(super) fn heading(&self) -> String {
+        const MONTHS: [&str; 12] = [
+            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+        ];
+        let (year, month, day, ns) = self.civil();
+        let minutes = ns / 60_000_000_000;
+        let (hour, minute) = (minutes / 60, minutes % 60);
+        let half = if hour < 12 { "am" } else { "pm" };
+        let hour = match hour % 12 {
+            0 => 12,
+            hour => hour,
+        };
+        let month = MONTHS[month - 1];
+        format!("{month} {day}, {year} at {hour}:{minute:02}{half} (UTC)")
+    }
 }
 
 /// A length of time as Go's `time.Duration` prints it: `1m2.5s`, `1.5ms`, `100µs`.
@@ -258,6 +275,8 @@ mod tests {
     fn times_are_given_in_utc() {
         let time = UtcTime(1_732_181_700_120_000_000);
         assert_eq!(time.go_default(), "2024-11-21 09:35:00.12 +0000 UTC");
+        assert_eq!(time.heading(), "Nov 21, 2024 at 9:35am (UTC)");
+        assert_eq!(UtcTime(0).heading(), "Jan 1, 1970 at 12:00am (UTC)");
         // Any number is some time.
         UtcTime(i64::MIN).go_default();
         UtcTime(i64::MAX).go_default();
