@@ -3,5 +3,8 @@
 pub mod error;
 pub mod profile;
 
+pub mod format;
+
 pub use error::{Error, ErrorKind, Result};
+pub use format::Format;
 pub use profile::Profile;

@@ -51,6 +51,10 @@ handles! {
     StackId;
 }
 
+/// A set of labels of a profile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabelSetId(u32);
+
 /// A tag on a sample (profile.proto's `Label`).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Label {
@@ -287,6 +291,46 @@ impl Profile {
         self.samples.stacks.push(self.stacks.intern(stack));
         self.samples.label_sets.push(self.label_sets.intern(labels));
         self.samples.values.extend_from_slice(values);
+    }
+
+    /// A profile whose samples will refer to stacks that are interned already, for a reader that met the samples
+    /// before the rest.
+    pub(crate) fn with_stacks(sample_types: Vec<ValueType>, stacks: StackTable) -> Self {
+        Self {
+            sample_types,
+            stacks,
+            ..Self::default()
+        }
+    }
+
+    /// The handle of a set of labels, for [`push_interned`](Self::push_interned).
+    pub(crate) fn intern_labels(&mut self, labels: &[Label]) -> LabelSetId {
+        LabelSetId(self.label_sets.intern(labels))
+    }
+
+    /// Adds a sample whose stack and labels are interned already.
+    ///
+    /// # Panics
+    ///
+    /// If the number of values is not the number of sample types.
+    pub(crate) fn push_interned(&mut self, stack: StackId, values: &[i64], labels: LabelSetId) {
+        assert_eq!(
+            values.len(),
+            self.sample_types.len(),
+            "a sample has one value for each sample type"
+        );
+        self.samples.stacks.push(stack);
+        self.samples.label_sets.push(labels.0);
+        self.samples.values.extend_from_slice(values);
+    }
+
+    /// Makes room for this many more samples.
+    pub(crate) fn reserve_samples(&mut self, additional: usize) {
+        self.samples.stacks.reserve_exact(additional);
+        self.samples.label_sets.reserve_exact(additional);
+        self.samples
+            .values
+            .reserve_exact(additional * self.sample_types.len());
     }
 
     /// The position of the sample type that viewers show first: the default one, else the last.

@@ -52,6 +52,11 @@ impl StackTable {
         slice(&self.locations, &self.ends, id.0)
     }
 
+    /// The locations of all stacks, one stack after the other.
+    pub(crate) fn locations(&self) -> &[LocationId] {
+        &self.locations
+    }
+
     /// How many distinct stacks there are.
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -64,6 +64,14 @@ impl StringTable {
         }
     }
 
+    /// The handle of `string`, if the table holds it.
+    pub fn find(&self, string: &str) -> Option<StringId> {
+        let found = self.index.find(self.hasher.hash_one(string), |&i| {
+            slice(&self.text, &self.ends, i) == string
+        });
+        found.map(|&i| StringId(i))
+    }
+
     /// The string behind a handle of this table.
     ///
     /// # Panics

@@ -1,0 +1,221 @@
+//! Profiles as bytes: one file a format, each with its reader beside its writer.
+//!
+//! [`Profile::save`] and [`Profile::open`] are the short way; [`Profile::write`] and [`Profile::read`] do the same
+//! with bytes. What each format can hold, and what is lost in it, stands in `docs/formats.md`.
+#![forbid(unsafe_code)]
+
+mod file;
+mod pprof;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+
+pub use file::OutputFile;
+
+use crate::{Error, ErrorKind, Profile, Result};
+
+/// Compressed profiles that unfold to more than this many bytes are refused when read.
+pub const MAX_UNCOMPRESSED: u64 = 1 << 30;
+
+/// A file format for profiles.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Format {
+    /// google/pprof's profile.proto, compressed with gzip: `.pb.gz`, `.pprof`. It holds everything that a
+    /// [`Profile`] holds.
+    Pprof,
+    /// The same without compression: `.pb`.
+    PprofUncompressed,
+}
+
+/// What a file name ends in, and the format that stands for; the first that fits counts.
+const EXTENSIONS: [(&str, Format); 3] = [
+    (".pb.gz", Format::Pprof),
+    (".pprof", Format::Pprof),
+    (".pb", Format::PprofUncompressed),
+];
+
+impl Format {
+    /// The format that a file's name asks for: `.pb.gz` and `.pprof` for [`Pprof`](Self::Pprof), `.pb` for
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if the name ends in none of them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use sigprof::Format;
+    /// assert_eq!(Format::from_path("cpu.pb.gz").unwrap(), Format::Pprof);
+    /// assert!(Format::from_path("cpu.txt").is_err());
+    /// ```
+    pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let name = path.as_os_str().as_encoded_bytes();
+        let known = EXTENSIONS
+            .iter()
+            .find(|(extension, _)| name.ends_with(extension.as_bytes()));
+        known.map(|&(_, format)| format).ok_or_else(|| {
+            let list = EXTENSIONS.map(|(extension, _)| extension).join(", ");
+            Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "cannot tell the profile format from the name `{}`: end it in one of {list}",
+                    path.display()
+                ),
+            )
+        })
+    }
+}
+
+/// Why a profile could not be written: it does not fit the format, or the output failed.
+#[derive(Debug)]
+enum WriteError {
+    Profile(Error),
+    Output(io::Error),
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl WriteError {
+    fn unfit(message: impl Into<String>) -> Self {
+        Self::Profile(Error::new(ErrorKind::InvalidInput, message))
+    }
+
+    fn into_error(self, target: impl fmt::Display) -> Error {
+        match self {
+            Self::Profile(error) => error,
+            Self::Output(error) => Error::with_source(
+                ErrorKind::Io,
+                format!("cannot write the profile to {target}"),
+                error,
+            ),
+        }
+    }
+}
+
+fn write_to(profile: &Profile, format: Format, out: &mut impl Write) -> Result<(), WriteError> {
+    match format {
+        Format::Pprof => pprof::write_gzip(profile, out),
+        Format::PprofUncompressed => pprof::write_uncompressed(profile, out),
+    }
+}
+
+impl Profile {
+    /// Writes the profile to a file, in the format that its name asks for ([`Format::from_path`]).
+    ///
+    /// The file appears whole or not at all: it is written under another name, synced and then renamed, so that an
+    /// old file of this name stays as it is until then, and for good if anything fails. See [`OutputFile`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if the name's extension is unknown or the format cannot hold the profile,
+    /// [`ErrorKind::Io`] if the system refuses to write the file.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn main() -> sigprof::Result<()> {
+    /// let profile = sigprof::Profile::open("cpu.pb.gz")?;
+    /// profile.save("cpu.pb")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let format = Format::from_path(path)?;
+        let mut file = OutputFile::create(path)?;
+        write_to(self, format, &mut file)
+            .map_err(|e| e.into_error(format_args!("`{}`", path.display())))?;
+        file.commit()
+    }
+
+    /// Writes the profile in a format, to anything.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if the format cannot hold the profile, [`ErrorKind::Io`] if `out` fails.
+    pub fn write(&self, format: Format, out: &mut impl Write) -> Result<()> {
+        write_to(self, format, out)
+            .and_then(|()| Ok(out.flush()?))
+            .map_err(|e| e.into_error("the output"))
+    }
+
+    /// Reads a profile from a file, whatever its name: the format is told from the bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::InvalidData`] if it is no profile of a known format.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|e| {
+            let message = format!("cannot read the profile `{}`", path.display());
+            Error::with_source(ErrorKind::Io, message, e)
+        })?;
+        Self::read(&bytes).map_err(|e| {
+            let message = format!("cannot read the profile `{}`: {e}", path.display());
+            Error::new(e.kind(), message)
+        })
+    }
+
+    /// Reads a profile from bytes. The format is told from them: gzip's magic number means a compressed
+    /// profile.proto, anything else has to be a bare profile.proto.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidData`] if the bytes are no profile of a known format, or unfold to more than
+    /// [`MAX_UNCOMPRESSED`] bytes; the message says what is wrong with them.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        Self::read_limited(bytes, MAX_UNCOMPRESSED)
+    }
+
+    /// Reads a profile from bytes that are not trusted: like [`read`](Self::read), with a limit of one's own (in
+    /// bytes, at most [`MAX_UNCOMPRESSED`]) on what they unfold to and on the memory that takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_limited(bytes: &[u8], limit: u64) -> Result<Self> {
+        if bytes.is_empty() {
+            return Err(invalid("the profile is empty: there are no bytes to read"));
+        }
+        let limit = limit.min(MAX_UNCOMPRESSED);
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            return pprof::read_gzip(bytes, limit);
+        }
+        pprof::read_uncompressed(bytes, limit)
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidData, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extension_names_its_format_and_an_unknown_one_lists_them() {
+        let cases = [
+            ("cpu.pb.gz", Format::Pprof),
+            ("/tmp/x.y/cpu.pprof", Format::Pprof),
+            ("cpu.pb", Format::PprofUncompressed),
+        ];
+        for (path, format) in cases {
+            assert_eq!(Format::from_path(path).unwrap(), format, "{path}");
+        }
+        for path in ["cpu", "cpu.gz", "cpu.PROF", "cpu.prof/x", ""] {
+            let error = Format::from_path(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let message = error.to_string();
+            assert!(message.contains(&format!("`{path}`")), "{message}");
+            assert!(message.contains(".pb.gz, .pprof, .pb"), "{message}");
+        }
+    }
+}
