@@ -4,7 +4,10 @@
 //! with bytes. What each format can hold, and what is lost in it, stands in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
+mod attribution;
+mod cpuprofile;
 mod file;
+mod mapped_objects;
 mod pprof;
 
 use std::fmt;
@@ -27,17 +30,21 @@ pub enum Format {
     Pprof,
     /// The same without compression: `.pb`.
     PprofUncompressed,
+    /// gperftools' CPU profile: `.prof`. It holds counts of stacks and the mappings, but no names and no labels.
+    CpuProfile,
 }
 
 /// What a file name ends in, and the format that stands for; the first that fits counts.
-const EXTENSIONS: [(&str, Format); 3] = [
+const EXTENSIONS: [(&str, Format); 4] = [
     (".pb.gz", Format::Pprof),
     (".pprof", Format::Pprof),
     (".pb", Format::PprofUncompressed),
+    (".prof", Format::CpuProfile),
 ];
 
 impl Format {
     /// The format that a file's name asks for: `.pb.gz` and `.pprof` for [`Pprof`](Self::Pprof), `.pb` for
+    /// [`PprofUncompressed`](Self::PprofUncompressed), `.prof` for [`CpuProfile`](Self::CpuProfile).
     ///
     /// # Errors
     ///
@@ -103,6 +110,7 @@ fn write_to(profile: &Profile, format: Format, out: &mut impl Write) -> Result<(
     match format {
         Format::Pprof => pprof::write_gzip(profile, out),
         Format::PprofUncompressed => pprof::write_uncompressed(profile, out),
+        Format::CpuProfile => cpuprofile::write(profile, out),
     }
 }
 
@@ -122,7 +130,7 @@ impl Profile {
     /// ```no_run
     /// # fn main() -> sigprof::Result<()> {
     /// let profile = sigprof::Profile::open("cpu.pb.gz")?;
-    /// profile.save("cpu.pb")?;
+    /// profile.save("cpu.prof")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -164,7 +172,7 @@ impl Profile {
     }
 
     /// Reads a profile from bytes. The format is told from them: gzip's magic number means a compressed
-    /// profile.proto, anything else has to be a bare profile.proto.
+    /// profile.proto, a gperftools header a CPU profile, anything else has to be a bare profile.proto.
     ///
     /// # Errors
     ///
@@ -188,6 +196,9 @@ impl Profile {
         if bytes.starts_with(&[0x1f, 0x8b]) {
             return pprof::read_gzip(bytes, limit);
         }
+        if let Some(header) = cpuprofile::sniff(bytes) {
+            return cpuprofile::read(bytes, header);
+        }
         pprof::read_uncompressed(bytes, limit)
     }
 }
@@ -206,6 +217,7 @@ mod tests {
             ("cpu.pb.gz", Format::Pprof),
             ("/tmp/x.y/cpu.pprof", Format::Pprof),
             ("cpu.pb", Format::PprofUncompressed),
+            ("cpu.prof", Format::CpuProfile),
         ];
         for (path, format) in cases {
             assert_eq!(Format::from_path(path).unwrap(), format, "{path}");
@@ -215,7 +227,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             let message = error.to_string();
             assert!(message.contains(&format!("`{path}`")), "{message}");
-            assert!(message.contains(".pb.gz, .pprof, .pb"), "{message}");
+            assert!(message.contains(".pb.gz, .pprof, .pb, .prof"), "{message}");
         }
     }
 }

@@ -1,0 +1,227 @@
+//! `Profile` -> gperftools CPU profile.
+
+use std::io::Write;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::{NO_ADDRESS, NO_STACK};
+use crate::format::WriteError;
+use crate::format::mapped_objects::{
+    self, FIRST_PLACEHOLDER, PLACEHOLDER_LIMIT, Placeholder, is_placeholder_name,
+};
+use crate::profile::{Location, LocationId, Profile, StackId, StackTable};
+
+pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), WriteError> {
+    let is_count = |t: &crate::profile::ValueType| t.r#type == "samples" && t.unit == "count";
+    let index = profile.sample_types().iter().position(is_count);
+    let index = index.ok_or_else(|| {
+        let types = profile.sample_types().iter();
+        let types: Vec<String> = types.map(|t| format!("{}/{}", t.r#type, t.unit)).collect();
+        WriteError::unfit(format!(
+            "a gperftools CPU profile holds counts of samples, and this profile has no samples/count (it has {}): \
+             write it as .pb.gz",
+            match types.is_empty() {
+                true => "no sample types".to_owned(),
+                false => types.join(", "),
+            }
+        ))
+    })?;
+    let period_us = period_us(profile)?;
+    let mut addresses = Addresses::new(profile);
+    let (stacks, counts) = sum(profile, index, &mut addresses)?;
+
+    let mut slots = Slots {
+        out,
+        buffer: Vec::new(),
+    };
+    slots.put(&[0, 3, 0, period_us, 0])?;
+    let mut record = Vec::new();
+    for (i, &count) in counts.iter().enumerate() {
+        if count == 0 {
+            continue;
+        }
+        let stack = stacks.get(StackId(i as u32));
+        record.clear();
+        record.extend([count as u64, stack.len() as u64]);
+        for (depth, location) in stack.iter().enumerate() {
+            let address = addresses.of_location[location.index()];
+            // Where an address is one of a call, the slot is that of its return.
+            record.push(address + u64::from(depth > 0));
+        }
+        slots.put(&record)?;
+    }
+    slots.put(&[0, 1, 0])?;
+    slots.flush()?;
+    let text = mapped_objects::print(profile.mappings(), &addresses.placeholders);
+    slots.out.write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// The period in microseconds, cut off as gperftools does it, but never 0, which readers refuse.
+fn period_us(profile: &Profile) -> Result<u64, WriteError> {
+    let unit = &profile.period_type.unit;
+    let nanoseconds = match unit.as_ref() {
+        "nanoseconds" => Some(profile.period),
+        "microseconds" => profile.period.checked_mul(1_000),
+        "milliseconds" => profile.period.checked_mul(1_000_000),
+        "seconds" => profile.period.checked_mul(1_000_000_000),
+        _ => None,
+    };
+    match nanoseconds {
+        Some(ns) if ns > 0 => Ok((ns as u64 / 1_000).max(1)),
+        _ => Err(WriteError::unfit(format!(
+            "a gperftools CPU profile has a sampling period in time, and this profile's is {} {unit}: \
+             write it as .pb.gz",
+            profile.period
+        ))),
+    }
+}
+
+/// Sums the samples of equal chains of addresses.
+fn sum(
+    profile: &Profile,
+    index: usize,
+    addresses: &mut Addresses,
+) -> Result<(StackTable, Vec<i64>), WriteError> {
+    let mut by_stack = vec![0i64; profile.stacks().len()];
+    for sample in profile.samples() {
+        let count = &mut by_stack[sample.stack_id.index()];
+        *count = count.saturating_add(sample.values[index]);
+    }
+    // Stacks that differ may have equal addresses, as those of locations that differ in their lines.
+    let mut stacks = StackTable::default();
+    let mut counts: Vec<i64> = Vec::new();
+    let mut canonical = Vec::new();
+    for (i, count) in by_stack.into_iter().enumerate() {
+        if count == 0 {
+            continue;
+        }
+        canonical.clear();
+        match profile.stacks().get(StackId(i as u32)) {
+            [] => canonical.push(addresses.no_stack()),
+            [leaf, callers @ ..] => {
+                canonical.push(addresses.canonical[leaf.index()]);
+                canonical.extend(callers.iter().map(|c| addresses.as_caller(*c)));
+            }
+        }
+        let stack = stacks.intern(&canonical).index();
+        if stack == counts.len() {
+            counts.push(0);
+        }
+        counts[stack] = counts[stack].saturating_add(count);
+    }
+    match counts.iter().any(|&count| count < 0) {
+        false => Ok((stacks, counts)),
+        true => Err(WriteError::unfit(
+            "a gperftools CPU profile holds positive counts, and this profile has negative ones: \
+             write it as .pb.gz",
+        )),
+    }
+}
+
+/// The addresses that locations are written with.
+struct Addresses {
+    /// By location; behind the profile's own come those of placeholders.
+    of_location: Vec<u64>,
+    /// The first location with the same address, which stands for all of them.
+    canonical: Vec<LocationId>,
+    placeholders: Vec<Placeholder>,
+    location_of_placeholder: HashMap<String, LocationId>,
+    taken: HashSet<u64>,
+    next_free: u64,
+}
+
+impl Addresses {
+    fn new(profile: &Profile) -> Self {
+        let locations = profile.locations();
+        let reserved = FIRST_PLACEHOLDER..=PLACEHOLDER_LIMIT;
+        let own = locations.iter().map(|l| l.address);
+        let mut addresses = Self {
+            of_location: locations.iter().map(|l| l.address).collect(),
+            canonical: Vec::with_capacity(locations.len()),
+            placeholders: Vec::new(),
+            location_of_placeholder: HashMap::new(),
+            taken: own.filter(|a| reserved.contains(a)).collect(),
+            next_free: FIRST_PLACEHOLDER,
+        };
+        let mut first: HashMap<u64, LocationId> = HashMap::with_capacity(locations.len());
+        for (i, location) in locations.iter().enumerate() {
+            let id = LocationId(i as u32);
+            let canonical = match location.address {
+                0 => addresses.placeholder(name_of(profile, location)),
+                address => *first.entry(address).or_insert(id),
+            };
+            addresses.canonical.push(canonical);
+        }
+        addresses
+    }
+
+    /// The location that stands for a caller: the last address of all has no return address after it.
+    fn as_caller(&mut self, id: LocationId) -> LocationId {
+        match self.of_location[id.index()] {
+            u64::MAX => self.placeholder(NO_ADDRESS),
+            _ => self.canonical[id.index()],
+        }
+    }
+
+    fn no_stack(&mut self) -> LocationId {
+        self.placeholder(NO_STACK)
+    }
+
+    /// The location that stands for a name.
+    fn placeholder(&mut self, name: &str) -> LocationId {
+        if let Some(&id) = self.location_of_placeholder.get(name) {
+            return id;
+        }
+        while self.taken.contains(&self.next_free) {
+            self.next_free += 2;
+        }
+        // The last place is kept for all names that there is no room for.
+        let is_last = self.next_free + 2 >= PLACEHOLDER_LIMIT;
+        if is_last && name != NO_ADDRESS {
+            return self.placeholder(NO_ADDRESS);
+        }
+        let id = LocationId(self.of_location.len() as u32);
+        self.of_location.push(self.next_free);
+        self.placeholders.push(Placeholder {
+            address: self.next_free,
+            name: name.to_owned(),
+        });
+        self.location_of_placeholder.insert(name.to_owned(), id);
+        self.next_free += 2;
+        id
+    }
+}
+
+/// The name to write for a location without an address.
+fn name_of<'p>(profile: &'p Profile, location: &Location) -> &'p str {
+    let function = location.lines.last().map(|l| profile.function(l.function));
+    match function.map(|f| profile.string(f.name)) {
+        Some(name) if is_placeholder_name(name) => name,
+        _ => NO_ADDRESS,
+    }
+}
+
+/// Words on their way out.
+struct Slots<'w, W> {
+    out: &'w mut W,
+    buffer: Vec<u8>,
+}
+
+impl<W: Write> Slots<'_, W> {
+    fn put(&mut self, slots: &[u64]) -> Result<(), WriteError> {
+        for slot in slots {
+            self.buffer.extend_from_slice(&slot.to_ne_bytes());
+        }
+        match self.buffer.len() >= 1 << 16 {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), WriteError> {
+        self.out.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
