@@ -1,0 +1,12 @@
+//! Profiles as files: what is written is read back, by us and by the tools of the field.
+
+mod formats {
+    mod files;
+    mod goldens;
+    mod hostile;
+    mod real_readers;
+    mod round_trip;
+    mod samples;
+    mod speed;
+}
+mod support;

@@ -1,0 +1,207 @@
+//! Bytes from anywhere: an error or a profile, never a panic, and soon.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use sigprof::{ErrorKind, Format, Profile};
+
+use super::samples::{any_profile, by_hand};
+
+fn read(bytes: &[u8]) -> String {
+    match Profile::read(bytes) {
+        Ok(profile) => {
+            // What was taken for a profile is one: it can be shown and written.
+            let shown = format!("{profile}{}", profile.top(5));
+            let _ = profile.write(Format::Pprof, &mut Vec::new());
+            let _ = profile.write(Format::CpuProfile, &mut Vec::new());
+            shown
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::InvalidData);
+            error.to_string()
+        }
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bytes_of(profile: &Profile, format: Format) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    profile.write(format, &mut bytes).unwrap();
+    bytes
+}
+
+/// A message field with a payload.
+fn field(number: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2, payload.len() as u8];
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+#[test]
+fn each_thing_that_readers_refuse_is_refused_with_its_name() {
+    let types = field(1, &[8, 1, 16, 2]);
+    let strings = || [field(6, b""), field(6, b"a"), field(6, b"b")].concat();
+    let valid = [types.clone(), strings()].concat();
+    assert!(Profile::read(&valid).is_ok());
+    let with = |extra: &[Vec<u8>]| [valid.clone(), extra.concat()].concat();
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        (vec![], "empty"),
+        (strings(), "no sample_type"),
+        (types.clone(), "no string_table"),
+        ([types.clone(), field(6, b"a")].concat(), "string_table[0]"),
+        (with(&[field(2, &[0x12, 2, 1, 1])]), "sample[0]"),
+        (with(&[field(2, &[])]), "sample[0]"),
+        (with(&[field(2, &[0x12, 1, 1, 0x0a, 1, 9])]), "location 9"),
+        (
+            with(&[field(2, &[0x12, 1, 1, 0x0a, 1, 0])]),
+            "location id 0",
+        ),
+        (with(&[field(3, &[])]), "mapping with the id 0"),
+        (
+            with(&[field(3, &[8, 1]), field(3, &[8, 1])]),
+            "two mappings",
+        ),
+        (with(&[field(4, &[8, 1, 16, 7])]), "mapping 7"),
+        (with(&[field(4, &[8, 1, 0x22, 0])]), "function 0"),
+        (with(&[field(4, &[8, 1, 0x22, 2, 8, 3])]), "function 3"),
+        (with(&[field(5, &[8, 1, 16, 9])]), "string 9"),
+        (with(&[field(5, &[8, 1, 16, 9, 0x7f])]), "function[0]"),
+        (
+            with(&[vec![9 << 3, 1, 9 << 3, 2]]),
+            "time_nanos comes twice",
+        ),
+        ([valid.clone(), valid.clone()].concat(), "concatenated"),
+        (
+            with(&[field(9, &[1])]),
+            "time_nanos has the wrong wire type",
+        ),
+        (with(&[vec![0x0b]]), "wire type 3"),
+        (with(&[vec![0x12, 5, 1]]), "ends inside"),
+        ([gzip(&valid), b"x".to_vec()].concat(), "1 bytes follow"),
+        ([gzip(&valid), gzip(&valid)].concat(), "bytes follow"),
+        (gzip(&valid)[..20].to_vec(), "cut off"),
+        (gzip(&[]), "no string_table"),
+    ];
+    for (bytes, expected) in cases {
+        let error = Profile::read(&bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(
+            error.to_string().contains(expected),
+            "expected `{expected}`, got: {error}"
+        );
+    }
+}
+
+#[test]
+fn ids_need_not_be_in_order() {
+    let big = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+    let bytes = [
+        field(1, &[8, 1, 16, 2]),
+        field(2, &[&[0x12, 1, 5, 0x0a, 11], big.as_slice(), &[9]].concat()),
+        field(2, &[0x12, 1, 6, 0x08, 9, 0x08, 7]), // not packed
+        field(4, &[8, 9, 24, 90]),
+        field(4, &[[8].as_slice(), big, &[24, 91]].concat()),
+        field(4, &[8, 7, 24, 92]),
+        field(6, b""),
+        field(6, b"samples"),
+        field(6, b"count"),
+    ];
+    let profile = Profile::read(&bytes.concat()).unwrap();
+    let stacks: Vec<Vec<u64>> = profile
+        .samples()
+        .map(|s| {
+            s.stack
+                .iter()
+                .map(|l| profile.location(*l).address)
+                .collect()
+        })
+        .collect();
+    assert_eq!(stacks, [[91, 90], [90, 92]]);
+}
+
+#[test]
+fn a_gzip_bomb_is_cut_off() {
+    // 64 MiB of zeros as one comment, against a limit of 1 MiB.
+    let len = [0x80, 0x80, 0x80, 0x20];
+    let bomb = [[0x7a].as_slice(), &len, &vec![0; 64 << 20]].concat();
+    let start = Instant::now();
+    let error = Profile::read_limited(&gzip(&bomb), 1 << 20).unwrap_err();
+    assert!(error.to_string().contains("1048576 bytes"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn small_messages_do_not_become_much_memory() {
+    // 50 lines in four bytes each, over and over: 24 bytes of memory each.
+    let lines = field(4, &[0x22, 2, 8, 1].repeat(30));
+    let bytes = lines.repeat(10_000);
+    let error = Profile::read_limited(&bytes, 2 << 20).unwrap_err();
+    assert!(error.to_string().contains("memory"), "{error}");
+}
+
+#[test]
+fn many_overlapping_mappings_take_no_longer() {
+    let mut bytes: Vec<u8> = Vec::new();
+    let mut slots: Vec<u64> = vec![0, 3, 0, 100, 0];
+    for i in 0..100_000u64 {
+        slots.extend([1, 1, 0x9000_0000_0000 + i]);
+    }
+    slots.extend([0, 1, 0]);
+    for slot in slots {
+        bytes.extend_from_slice(&slot.to_le_bytes());
+    }
+    for i in 0..100_000u64 {
+        let line = format!(
+            "{:x}-{:x} r-xp {:08x} 00:00 0 /x{i}\n",
+            0x1000 + i,
+            0x8000_0000 + i,
+            i
+        );
+        bytes.extend_from_slice(line.as_bytes());
+    }
+    let start = Instant::now();
+    let profile = Profile::read(&bytes).unwrap();
+    assert_eq!(profile.mappings().len(), 100_001);
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        read(&bytes);
+        read(&gzip(&bytes));
+        read(&[[0; 8].as_slice(), &3u64.to_le_bytes(), &[0; 8], &bytes].concat());
+    }
+
+    #[test]
+    fn damaged_files_do_not_panic(
+        profile in any_profile(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let cpu = bytes_of(&by_hand(), Format::CpuProfile);
+        let bare = bytes_of(&profile, Format::PprofUncompressed);
+        let by_hand = bytes_of(&by_hand(), Format::PprofUncompressed);
+        for mut bytes in [cpu, bare, by_hand] {
+            read(&bytes[..cut.index(bytes.len())]);
+            for (position, byte) in &changes {
+                let position = position.index(bytes.len());
+                bytes[position] = *byte;
+            }
+            read(&bytes);
+            read(&gzip(&bytes));
+            let mut compressed = gzip(&bytes);
+            let position = changes[0].0.index(compressed.len());
+            compressed[position] ^= changes[0].1;
+            read(&compressed);
+        }
+    }
+}

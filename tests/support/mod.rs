@@ -1,0 +1,73 @@
+//! Outside programs that tests compare with.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where to get the programs.
+const INSTALL: [(&str, &str); 8] = [
+    ("go", "apt-get install golang-go"),
+    ("google-pprof", "apt-get install google-perftools"),
+    ("gprof", "apt-get install binutils"),
+    ("readelf", "apt-get install binutils"),
+    ("gcc", "apt-get install gcc libc6-dev"),
+    ("g++", "apt-get install g++"),
+    ("gdb", "apt-get install gdb"),
+    ("perf", "apt-get install linux-perf"),
+];
+
+/// The path of a program that a test needs. Without it the test is to return early: a line on stderr says that it was
+/// skipped.
+///
+/// # Panics
+///
+/// If the program is missing and `SIGPROF_REQUIRE_TOOLS=1`, with the command that installs it.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|candidate| candidate.is_file());
+    if found.is_none() {
+        let install = INSTALL.iter().find(|(tool, _)| *tool == name);
+        let install = install.map_or("install it", |(_, command)| command);
+        if std::env::var_os("SIGPROF_REQUIRE_TOOLS").is_some_and(|v| v == "1") {
+            panic!("this test needs `{name}`: {install}");
+        }
+        let test = std::thread::current().name().unwrap_or("?").to_owned();
+        eprintln!("{test}: skipped, it needs `{name}`: {install}");
+    }
+    found
+}
+
+/// What a program printed.
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs a program to its end.
+///
+/// # Panics
+///
+/// If it fails, with what it printed.
+pub fn run(command: &mut Command) -> Output {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?} cannot be run: {e}"));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?} failed ({}):\n{stdout}\n{stderr}",
+        output.status
+    );
+    Output { stdout, stderr }
+}
+
+/// Runs `go tool pprof` with these options on a file; times are in UTC, and nothing is looked for outside the machine.
+pub fn go_pprof(go: &Path, options: &[&str], file: &Path) -> Output {
+    let mut command = Command::new(go);
+    command.args(["tool", "pprof"]).args(options).arg(file);
+    command.env("TZ", "UTC").env("DEBUGINFOD_URLS", "");
+    run(&mut command)
+}
