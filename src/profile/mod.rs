@@ -9,11 +9,13 @@
 #![forbid(unsafe_code)]
 
 mod location;
+mod slice_table;
 mod stack_table;
 mod string_table;
 mod value_type;
 
 pub use location::{Function, Line, Location, Mapping};
+pub(crate) use slice_table::SliceTable;
 pub use stack_table::StackTable;
 pub use string_table::StringTable;
 pub use value_type::ValueType;
