@@ -10,6 +10,7 @@
 
 mod graph;
 mod location;
+mod slice_table;
 mod stack_table;
 mod string_table;
 mod text;
@@ -18,6 +19,7 @@ mod unit;
 mod value_type;
 
 pub use location::{Function, Line, Location, Mapping};
+pub(crate) use slice_table::SliceTable;
 pub use stack_table::StackTable;
 pub use string_table::StringTable;
 pub use top::{Top, TopRow};

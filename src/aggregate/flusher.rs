@@ -1,0 +1,48 @@
+//! The flusher thread: named `sigprof`, deaf to signals, asleep most of the time.
+
+use std::io;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use crate::sys::{signal, thread::current_tid};
+
+/// The running thread.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    thread: JoinHandle<()>,
+    tid: i32,
+}
+
+/// Enough for a few frames of ordinary code; the thread's stack is the host's memory.
+const STACK_BYTES: usize = 256 * 1024;
+
+impl Flusher {
+    /// Starts a thread that runs `work`, which returns when it is told to stop.
+    pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (tell, told) = mpsc::sync_channel(1);
+        // Blocked before the thread exists, so that no signal of the host's can ever land on it.
+        let thread = signal::with_signals_blocked(|| {
+            std::thread::Builder::new()
+                .name("sigprof".into())
+                .stack_size(STACK_BYTES)
+                .spawn(move || {
+                    // The receiver waits for exactly this.
+                    let _ = tell.send(current_tid());
+                    work();
+                })
+        })?;
+        let tid = told.recv().map_err(io::Error::other)?;
+        Ok(Self { thread, tid })
+    }
+
+    /// The kernel's id of the thread.
+    pub(crate) fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Waits for the thread to end, which `work` has been told to do.
+    pub(crate) fn join(self) {
+        // A panic of the thread has been reported by the panic hook; what it had collected is still there.
+        let _ = self.thread.join();
+    }
+}

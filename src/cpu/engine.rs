@@ -1,0 +1,70 @@
+//! Which clock drives a recording, and at which rate.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The highest frequency that can be asked for, in Hz.
+pub(super) const MAX_FREQUENCY_HZ: u32 = 10_000;
+
+/// The clock that makes a recording tick.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Engine {
+    /// The best that can be had: [`ThreadTimer`](Self::ThreadTimer), or where the system refuses that,
+    /// [`ProcessTimer`](Self::ProcessTimer).
+    #[default]
+    Auto,
+    /// A POSIX timer on the CPU clock of each thread. Expiries between two of the scheduler's ticks come as one signal that
+    /// says how many they were, so the totals are exact at any frequency.
+    ThreadTimer,
+    /// One POSIX timer on the process's CPU clock. Which thread a tick falls on is up to the kernel: shares of threads
+    /// are fair only in the long run.
+    ProcessTimer,
+}
+
+impl Engine {
+    /// The engine's name for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::ThreadTimer => "a timer on each thread's CPU clock",
+            Self::ProcessTimer => "one timer on the process's CPU clock",
+        }
+    }
+}
+
+/// How often to sample.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Rate {
+    /// As asked for.
+    pub(super) frequency_hz: u32,
+    /// CPU time between two ticks.
+    pub(super) period: Duration,
+}
+
+impl Rate {
+    pub(super) fn new(frequency_hz: u32) -> Result<Self> {
+        if frequency_hz == 0 || frequency_hz > MAX_FREQUENCY_HZ {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "a sampling frequency of {frequency_hz} Hz was asked for; it must be from 1 to {MAX_FREQUENCY_HZ} Hz"
+                ),
+            ));
+        }
+        Ok(Self {
+            frequency_hz,
+            period: Duration::from_nanos(1_000_000_000 / u64::from(frequency_hz)),
+        })
+    }
+
+    pub(super) fn period_ns(self) -> u64 {
+        self.period.as_nanos() as u64
+    }
+
+    /// Ticks a second of CPU time, as the period in whole nanoseconds has it.
+    pub(super) fn effective_hz(self) -> f64 {
+        1.0 / self.period.as_secs_f64()
+    }
+}

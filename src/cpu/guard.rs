@@ -1,0 +1,115 @@
+//! RAII: record from here until the guard goes out of scope, then write the file.
+
+use std::path::{Path, PathBuf};
+
+use super::profiler::Profiler;
+use super::recording::Recording;
+use crate::error::Result;
+use crate::format::{Format, OutputFile};
+use crate::profile::Profile;
+
+/// A recording that writes its profile to a file when it is [finished](Self::finish) or dropped.
+///
+/// Bind it to a name that lives as long as what is to be profiled (`let _profiling = …`; a bare `_` drops at once).
+/// `std::process::exit` and a panic that aborts drop nothing, so they leave no file.
+#[derive(Debug)]
+#[must_use = "dropping the guard ends the profile: bind it, as in `let _profiling = …`"]
+pub struct Guard {
+    recording: Option<Recording>,
+    path: PathBuf,
+    format: Format,
+}
+
+impl Guard {
+    /// Starts `profiler` for a file of this format at `path`, which is tried first.
+    pub(crate) fn start(profiler: Profiler, path: &Path, format: Format) -> Result<Self> {
+        OutputFile::probe(path)?;
+        Ok(Self {
+            recording: Some(profiler.start()?),
+            path: path.to_owned(),
+            format,
+        })
+    }
+
+    /// The recording, to take a snapshot of or ask for its figures.
+    ///
+    /// # Panics
+    ///
+    /// Never: only [`finish`](Self::finish), which takes the guard, ends it.
+    pub fn recording(&self) -> &Recording {
+        self.recording
+            .as_ref()
+            .expect("the recording is taken by `finish` and `drop` only")
+    }
+
+    /// Stops, writes the file, and returns the profile that was written.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be written: an older file of that name is then still whole. In a forked child, which owns
+    /// neither the recording nor the file.
+    pub fn finish(mut self) -> Result<Profile> {
+        let recording = self
+            .recording
+            .take()
+            .expect("`finish` takes the guard, so it runs once");
+        let profile = recording.stop()?;
+        self.write(&profile)?;
+        Ok(profile)
+    }
+
+    fn write(&self, profile: &Profile) -> Result<()> {
+        let mut file = OutputFile::create(&self.path)?;
+        profile.write(self.format, &mut file)?;
+        file.commit()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(recording) = self.recording.take() else {
+            return;
+        };
+        // In a forked child there is nothing to stop and no file to write.
+        if !recording.is_own() {
+            return;
+        }
+        let written = recording.stop().and_then(|profile| self.write(&profile));
+        if let Err(error) = written {
+            // Nobody is left to return it to, and a profile that is missing without a word is worse than a line.
+            eprintln!("sigprof: no profile was written: {error}");
+        }
+    }
+}
+
+impl Profiler {
+    /// Starts to record, and writes the profile to `path` when the guard drops; the extension says in which
+    /// [format](Format::from_path). The path is tried first, so that one that cannot be written is an error now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Self::start); [`InvalidInput`](crate::ErrorKind::InvalidInput) for an unknown extension;
+    /// [`Io`](crate::ErrorKind::Io) where the file could not be written.
+    pub fn start_to(self, path: impl AsRef<Path>) -> Result<Guard> {
+        let path = path.as_ref();
+        Guard::start(self, path, Format::from_path(path)?)
+    }
+}
+
+/// Records this process at 100 Hz from here until the guard drops, then writes the profile to `path`; the extension says
+/// in which [format](Format::from_path).
+///
+/// ```no_run
+/// fn main() -> sigprof::Result<()> {
+///     let _profiling = sigprof::profile_to("cpu.pb.gz")?;
+///     // … the program's work …
+///     Ok(())
+/// }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`Profiler::start_to`].
+pub fn profile_to(path: impl AsRef<Path>) -> Result<Guard> {
+    Profiler::new().start_to(path)
+}

@@ -1,0 +1,20 @@
+//! The CPU profiler.
+//!
+//! [`Profiler`] says how to record, [`Recording`] is a profile being recorded, [`Guard`] one that ends in a file, and
+//! [`Stats`] what it did and what it cost. One recording runs at a time in a process, and it samples every thread.
+
+mod collector;
+mod engine;
+mod guard;
+mod handler;
+mod profiler;
+mod recorder;
+mod recording;
+mod stats;
+mod threads;
+
+pub use engine::Engine;
+pub use guard::{Guard, profile_to};
+pub use profiler::Profiler;
+pub use recording::Recording;
+pub use stats::{Lost, Stats, Truncated};

@@ -1,0 +1,344 @@
+//! A running recording: start, snapshot, stop.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::collector::{Collector, TURN};
+use super::engine::{Engine, Rate};
+use super::handler::{Cookie, on_signal};
+use super::profiler::Profiler;
+use super::recorder::{Owner, Recorder};
+use super::stats::Stats;
+use super::threads::{Arming, Threads};
+use crate::aggregate::Flusher;
+use crate::error::{Error, ErrorKind, Result};
+use crate::profile::Profile;
+use crate::sys::signal::{self, Installed};
+use crate::sys::thread::current_tid;
+use crate::sys::timer::CpuTimer;
+
+/// The signal that ticks.
+const SIGNAL: libc::c_int = libc::SIGPROF;
+
+/// How long a stop waits for handlers in flight. They take microseconds; one that takes longer belongs to a thread that
+/// something keeps from running, and its memory is left to it.
+const HANDLERS_LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Numbers of recordings, never used twice by a process or the ones it was forked from.
+static LAST_RECORDING: AtomicU32 = AtomicU32::new(0);
+
+/// A running CPU profile of this process. Dropping it stops it and discards what it holds.
+///
+/// Made by [`Profiler::start`](super::Profiler::start); there is one at a time in a process. A forked child does not
+/// inherit it: there, [`stop`](Self::stop) is an error and dropping does nothing.
+pub struct Recording {
+    number: u32,
+    owner: &'static Owner,
+    recorder: &'static Recorder,
+    shared: Arc<Shared>,
+    flusher: Mutex<Option<Flusher>>,
+    /// The process's timer, where there is none for each thread.
+    process_timer: Mutex<Option<CpuTimer>>,
+    #[cfg(feature = "symbolize")]
+    symbolize: bool,
+}
+
+/// What a recording and its flusher thread share.
+#[derive(Debug)]
+struct Shared {
+    collector: Mutex<Collector>,
+    is_stopping: AtomicBool,
+    is_stopped: AtomicBool,
+}
+
+impl Recording {
+    /// Starts recording as `profiler` has it.
+    pub(super) fn start(profiler: &Profiler) -> Result<Self> {
+        let (rate, max_depth) = profiler.checked()?;
+        let owner = Owner::get_or_make().map_err(os("could not get a page of memory"))?;
+        let number = next_number();
+        let lease = Lease::take(owner, number)?;
+        let recorder = owner
+            .recorder_or_make()
+            .map_err(os("could not get memory for the recording's buffers"))?;
+        recorder.reset();
+        recorder.max_depth.store(max_depth, Ordering::Relaxed);
+        recorder.filter.set(profiler.filter_set());
+        match signal::install(SIGNAL, on_signal) {
+            Ok(Installed::Ours) => {}
+            Ok(Installed::Foreign) => {
+                return Err(Error::new(
+                    ErrorKind::SignalInUse,
+                    "another SIGPROF handler is installed in this process (another profiler's?), so sampling cannot start; \
+                     stop that one and restore SIG_DFL first",
+                ));
+            }
+            Err(error) => return Err(os("could not install a SIGPROF handler")(error)),
+        }
+
+        let cookie = Cookie {
+            recording: number,
+            thread_serial: 0,
+        };
+        let (engine, process_timer) = choose(profiler.engine_asked(), cookie)?;
+        let arming = match engine {
+            Engine::ProcessTimer => Arming::None,
+            _ => Arming::Each {
+                signal: SIGNAL,
+                rate,
+            },
+        };
+        let threads = Threads::new(number, arming).map_err(os(
+            "could not open /proc/self/task to find the process's threads",
+        ))?;
+        let collector = Collector::new(recorder, engine, rate, threads).map_err(os(
+            "could not read /proc/self/maps to find the process's modules",
+        ))?;
+
+        let shared = Arc::new(Shared {
+            collector: Mutex::new(collector),
+            is_stopping: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+        });
+        // From here on ticks count, and dropping the recording ends it.
+        owner.recording.store(number, Ordering::SeqCst);
+        lease.keep();
+        let recording = Self {
+            number,
+            owner,
+            recorder,
+            shared,
+            flusher: Mutex::new(None),
+            process_timer: Mutex::new(process_timer),
+            #[cfg(feature = "symbolize")]
+            symbolize: profiler.symbolizes(),
+        };
+        recording.begin(rate)?;
+        Ok(recording)
+    }
+
+    /// Starts the flusher, and the clocks.
+    fn begin(&self, rate: Rate) -> Result<()> {
+        let shared = self.shared.clone();
+        let recorder = self.recorder;
+        // Held until the clocks run, so that the flusher's first turn comes after this thread's scan.
+        let mut collector = self.shared.collector.lock();
+        let flusher = Flusher::spawn(move || {
+            while !shared.is_stopping.load(Ordering::Acquire) {
+                shared.collector.lock().turn();
+                recorder.doorbell.wait(TURN);
+            }
+        })
+        .map_err(os("could not start the profiler's thread"))?;
+        collector.threads().leave_alone(flusher.tid());
+        *self.flusher.lock() = Some(flusher);
+        collector.threads().scan().map_err(os(
+            "could not list the process's threads in /proc/self/task",
+        ))?;
+        if let Some(timer) = &*self.process_timer.lock() {
+            timer
+                .arm(rate.period, rate.period)
+                .map_err(os("could not set the process's CPU timer"))?;
+        }
+        Ok(())
+    }
+
+    /// The profile so far. The recording keeps running and loses no tick.
+    ///
+    /// # Errors
+    ///
+    /// In a forked child, and after [`stop`](Self::stop).
+    pub fn snapshot(&self) -> Result<Profile> {
+        if self.shared.is_stopped.load(Ordering::Acquire) {
+            return Err(already_stopped());
+        }
+        self.check_owner()?;
+        let profile = self.shared.collector.lock().profile();
+        Ok(self.finished(profile))
+    }
+
+    /// What the recording did so far, or did until it was stopped; all zeros in a forked child.
+    pub fn stats(&self) -> Stats {
+        if !self.is_own() {
+            // A lock may have been held when the child was made.
+            return Stats::none();
+        }
+        self.shared.collector.lock().stats()
+    }
+
+    /// Stops the recording and returns its profile. Waits for handlers in flight, so the profile holds every tick that was
+    /// delivered and not [lost](Stats::lost).
+    ///
+    /// # Errors
+    ///
+    /// When it has been stopped before, and in a forked child, where nothing is recorded.
+    pub fn stop(&self) -> Result<Profile> {
+        self.end()?;
+        let profile = self.shared.collector.lock().profile();
+        Ok(self.finished(profile))
+    }
+
+    /// Ends the clocks, the flusher and the handlers' work, and lets the next recording start.
+    fn end(&self) -> Result<()> {
+        if self.shared.is_stopped.load(Ordering::Acquire) {
+            return Err(already_stopped());
+        }
+        self.check_owner()?;
+        if self.shared.is_stopping.swap(true, Ordering::AcqRel) {
+            return Err(already_stopped());
+        }
+        drop(self.process_timer.lock().take());
+        self.shared.collector.lock().disarm();
+        // Handlers that come from here on see that nothing is recorded; the others hold a lane.
+        self.owner.recording.store(0, Ordering::SeqCst);
+        self.recorder.doorbell.wake_once();
+        if let Some(flusher) = self.flusher.lock().take() {
+            flusher.join();
+        }
+        let deadline = Instant::now() + HANDLERS_LEAVE_WITHIN;
+        let mut in_flight = self.recorder.rack.oldest_epoch().is_some();
+        while in_flight && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(50));
+            in_flight = self.recorder.rack.oldest_epoch().is_some();
+        }
+        let mut collector = self.shared.collector.lock();
+        if in_flight {
+            collector.leak();
+            self.owner.abandon_recorder();
+        } else {
+            // SAFETY: every lane was seen free after the recording had been marked as ended, and a handler that claims one
+            // later looks at that mark before it does anything else.
+            unsafe { collector.finish() };
+        }
+        drop(collector);
+        self.shared.is_stopped.store(true, Ordering::Release);
+        self.owner.holder.store(0, Ordering::Release);
+        Ok(())
+    }
+
+    /// In a forked child the owner's page reads as zeros, or belongs to a recording of the child's own.
+    fn check_owner(&self) -> Result<()> {
+        if self.is_own() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::ForeignProcess,
+            "this recording was started by the process that this one was forked from and does not run here; \
+             start a new one in the child",
+        ))
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.shared.is_stopped.load(Ordering::Acquire)
+            || self.owner.holder.load(Ordering::Acquire) == self.number
+    }
+
+    /// Names for the addresses, where that was asked for.
+    fn finished(&self, profile: Profile) -> Profile {
+        #[cfg(feature = "symbolize")]
+        if self.symbolize {
+            let mut profile = profile;
+            crate::symbolize::symbolize(&mut profile);
+            return profile;
+        }
+        profile
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if self.is_own() {
+            // An error says that it has been stopped.
+            let _ = self.end();
+            return;
+        }
+        // A forked child: the timers and the thread are the parent's and do not exist here, and a lock may have been held
+        // when the child was made. All of it is left as it is.
+        std::mem::forget(self.process_timer.get_mut().take());
+        std::mem::forget(self.flusher.get_mut().take());
+        std::mem::forget(self.shared.clone());
+    }
+}
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording")
+            .field("number", &self.number)
+            .field("is_stopped", &self.shared.is_stopped)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to start a recording, given back when dropped unless it was kept.
+struct Lease(&'static Owner);
+
+impl Lease {
+    fn take(owner: &'static Owner, number: u32) -> Result<Self> {
+        let taken = owner
+            .holder
+            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_err() {
+            return Err(Error::new(
+                ErrorKind::AlreadyRunning,
+                "a recording is already running in this process and was left as it is; stop it first, \
+                 or take a snapshot of it",
+            ));
+        }
+        Ok(Self(owner))
+    }
+
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.holder.store(0, Ordering::Release);
+    }
+}
+
+fn next_number() -> u32 {
+    // 0 says "none".
+    LAST_RECORDING
+        .fetch_add(1, Ordering::Relaxed)
+        .checked_add(1)
+        .unwrap_or_else(|| LAST_RECORDING.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+/// The engine that can be had, and the process's timer if that is it. The calling thread stands for all.
+fn choose(asked: Engine, cookie: Cookie) -> Result<(Engine, Option<CpuTimer>)> {
+    let thread_timer = || CpuTimer::for_thread(current_tid(), SIGNAL, cookie.to_u64());
+    let process_timer = || CpuTimer::for_process(SIGNAL, cookie.to_u64());
+    const REMEDY: &str = "the system refused a POSIX timer; raise RLIMIT_SIGPENDING (ulimit -i), or allow timer_create \
+                          in the sandbox's system call filter";
+    match asked {
+        Engine::ThreadTimer => thread_timer()
+            .map(|_| (Engine::ThreadTimer, None))
+            .map_err(os(REMEDY)),
+        Engine::ProcessTimer => process_timer()
+            .map(|timer| (Engine::ProcessTimer, Some(timer)))
+            .map_err(os(REMEDY)),
+        Engine::Auto => match thread_timer() {
+            Ok(_) => Ok((Engine::ThreadTimer, None)),
+            Err(_) => process_timer()
+                .map(|timer| (Engine::ProcessTimer, Some(timer)))
+                .map_err(os(REMEDY)),
+        },
+    }
+}
+
+fn os(what: &str) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::with_source(ErrorKind::Os, what, source)
+}
+
+fn already_stopped() -> Error {
+    Error::new(
+        ErrorKind::InvalidInput,
+        "this recording has been stopped before; its profile went to whoever stopped it",
+    )
+}

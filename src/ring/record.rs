@@ -1,0 +1,126 @@
+//! What one sample is, and how it lies in a lane.
+//!
+//! ```text
+//! word 0   length in words (16 bits) | how the stack ended (8) | 0 (8) | weight (32)
+//! word 1   thread serial (32) | thread id (32)
+//! word 2   epoch of the module snapshot (32) | 0 (32)
+//! word 3…  frames, leaf first: the interrupted pc, then return addresses as they are
+//! ```
+
+use crate::unwind::StopReason;
+
+const HEADER_WORDS: usize = 3;
+
+/// The deepest stack that a record can hold, in frames.
+pub(crate) const MAX_DEPTH: usize = 512;
+
+const _: () = assert!(HEADER_WORDS + MAX_DEPTH <= u16::MAX as usize);
+
+/// One sample, as read from a lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'r> {
+    words: &'r [u64],
+}
+
+impl<'r> Record<'r> {
+    pub(super) fn new(words: &'r [u64]) -> Self {
+        debug_assert!(words.len() >= HEADER_WORDS);
+        Self { words }
+    }
+
+    /// How many periods the sample stands for.
+    pub(crate) fn weight(self) -> u32 {
+        (self.words[0] >> 32) as u32
+    }
+
+    /// How the stack ended.
+    pub(crate) fn stop_reason(self) -> StopReason {
+        StopReason::from_u8((self.words[0] >> 16) as u8)
+    }
+
+    /// The serial number of the armed thread whose clock ticked; 0 where no thread's own clock did.
+    pub(crate) fn thread_serial(self) -> u32 {
+        self.words[1] as u32
+    }
+
+    /// The kernel's id of the sampled thread; 0 where the serial says it.
+    pub(crate) fn tid(self) -> i32 {
+        (self.words[1] >> 32) as i32
+    }
+
+    /// The epoch of the modules that the frames were unwound with.
+    pub(crate) fn epoch(self) -> u32 {
+        self.words[2] as u32
+    }
+
+    /// The call chain, leaf first.
+    pub(crate) fn frames(self) -> &'r [u64] {
+        &self.words[HEADER_WORDS..]
+    }
+}
+
+/// What a handler knows of a sample besides its stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordWriter {
+    pub(crate) weight: u32,
+    pub(crate) thread_serial: u32,
+    pub(crate) tid: i32,
+    pub(crate) epoch: u32,
+}
+
+impl RecordWriter {
+    /// The words that a record of up to `depth` frames takes. *Async-signal-safe.*
+    pub(crate) fn words(depth: usize) -> usize {
+        HEADER_WORDS + depth
+    }
+
+    /// Writes the record into `space`; `unwind` fills in the frames and says how many there are and how the stack
+    /// ended. Returns the record's length in words.
+    ///
+    /// *Async-signal-safe* if `unwind` is.
+    pub(crate) fn write(
+        self,
+        space: &mut [u64],
+        unwind: impl FnOnce(&mut [u64]) -> (usize, StopReason),
+    ) -> usize {
+        let Some((header, frames)) = space.split_at_mut_checked(HEADER_WORDS) else {
+            return 0;
+        };
+        let (depth, reason) = unwind(frames);
+        let len = HEADER_WORDS + depth;
+        if let [first, second, third] = header {
+            *first = len as u64 | (reason as u64) << 16 | u64::from(self.weight) << 32;
+            *second = u64::from(self.thread_serial) | u64::from(self.tid as u32) << 32;
+            *third = u64::from(self.epoch);
+        }
+        len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let writer = RecordWriter {
+            weight: u32::MAX,
+            thread_serial: 7,
+            tid: 4_194_304,
+            epoch: u32::MAX,
+        };
+        let mut space = [0; 16];
+        let len = writer.write(&mut space, |frames| {
+            frames[..3].copy_from_slice(&[1, 2, u64::MAX]);
+            (3, StopReason::Unreadable)
+        });
+        assert_eq!(space[0] as u16 as usize, len);
+        let record = Record::new(&space[..len]);
+        assert_eq!(record.weight(), u32::MAX);
+        assert_eq!(record.stop_reason(), StopReason::Unreadable);
+        assert_eq!(record.thread_serial(), 7);
+        assert_eq!(record.tid(), 4_194_304);
+        assert_eq!(record.epoch(), u32::MAX);
+        assert_eq!(record.frames(), [1, 2, u64::MAX]);
+    }
+}

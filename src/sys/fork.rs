@@ -1,0 +1,50 @@
+//! State that a forked child does not inherit.
+//!
+//! A page marked `MADV_WIPEONFORK` reads as zeros in a child, whoever forked and however: no hook has to run, no
+//! process id to be compared (a child can have its parent's id in a namespace of its own).
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::memory::Pages;
+
+/// A value of all-zero-valid type in a page of its own that reads as zeros in a forked child. Never freed.
+///
+/// # Safety
+///
+/// For types that are valid, and mean "nothing", when all their bytes are zero, and that need no drop.
+pub(crate) unsafe trait Wipeable: Sync + 'static {}
+
+/// Allocates a zeroed `T` that a fork wipes in the child.
+///
+/// # Errors
+///
+/// Where the system has no page to give.
+pub(crate) fn wiped_on_fork<T: Wipeable>() -> io::Result<&'static T> {
+    const { assert!(size_of::<T>() <= 4096 && align_of::<T>() <= 4096 && size_of::<T>() > 0) };
+    let pages = Pages::map(4096)?;
+    let page = NonNull::new(pages.as_ptr()).expect("a mapping is not at 0");
+    std::mem::forget(pages);
+    // SAFETY: the page was mapped above and belongs to nobody else.
+    let wiped = unsafe { libc::madvise(page.as_ptr().cast(), 4096, libc::MADV_WIPEONFORK) };
+    if wiped != 0 {
+        // A kernel before 4.14: a hook that the C library runs in the child does it, for children made by `fork`.
+        PAGES_TO_WIPE.store(page.as_ptr(), Ordering::Release);
+        // SAFETY: the hook is async-signal-safe, as a forked child of a threaded program needs it to be.
+        unsafe { libc::pthread_atfork(None, None, Some(wipe)) };
+    }
+    // SAFETY: zeroed, aligned, large enough, never freed; zero is valid by the trait's contract.
+    Ok(unsafe { page.cast::<T>().as_ref() })
+}
+
+/// The page that `wipe` clears. One is enough: the recorder has one page of state for the process.
+static PAGES_TO_WIPE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" fn wipe() {
+    let page = PAGES_TO_WIPE.load(Ordering::Acquire);
+    if !page.is_null() {
+        // SAFETY: a page made by `wiped_on_fork`, in a child that has one thread.
+        unsafe { page.write_bytes(0, 4096) };
+    }
+}

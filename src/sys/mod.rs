@@ -1,0 +1,41 @@
+//! The operating system, one concept a file; the home of libc.
+//!
+//! # What is async-signal-safe
+//!
+//! A handler, and what it reaches, calls only what is listed here; everything else in this room is ordinary code.
+//!
+//! | item | what it does there |
+//! |---|---|
+//! | [`arch::Registers::from_ucontext`] | reads the interrupted registers |
+//! | [`futex::Futex::wake_once`] | one system call at most |
+//! | [`memory::StackReader`] | loads from the interrupted stack; a system call for each page it has not seen yet |
+//! | [`signal::ErrnoGuard`] | a load and a store of errno |
+//! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
+//! | [`stack::Stack::run`] | changes the stack pointer for a call |
+//! | [`thread::current_tid`] | one system call |
+//!
+//! None of them locks, allocates, panics or touches thread-local state of ours.
+
+pub(crate) mod arch;
+pub(crate) mod clock;
+pub(crate) mod fork;
+pub(crate) mod futex;
+pub(crate) mod maps;
+pub(crate) mod memory;
+pub(crate) mod modules;
+pub(crate) mod process;
+pub(crate) mod signal;
+pub(crate) mod stack;
+pub(crate) mod thread;
+pub(crate) mod timer;
+
+use std::io;
+
+/// The result of a call that returns a negative number and sets errno when it fails.
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

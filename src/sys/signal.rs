@@ -1,0 +1,154 @@
+//! Handler installation, what a signal says of itself, errno, and masks.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+/// A handler as `SA_SIGINFO` wants it.
+pub(crate) type Handler = extern "C" fn(libc::c_int, *const libc::siginfo_t, *const libc::c_void);
+
+/// What installing a handler came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Installed {
+    /// The handler is in place.
+    Ours,
+    /// Another handler is; it was left alone.
+    Foreign,
+}
+
+/// Makes `handler` the handler of `signal`, unless a handler other than it is installed.
+///
+/// All signals are blocked while it runs, so that no other handler can interrupt it and jump away with what it holds;
+/// it runs on the alternate stack where the thread has one, and interrupted system calls are restarted.
+pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Installed> {
+    let current = action(signal)?;
+    if current.sa_sigaction == handler as usize {
+        return Ok(Installed::Ours);
+    }
+    if !matches!(current.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+        return Ok(Installed::Foreign);
+    }
+    // SAFETY: a sigaction is integers and pointers, all of which may be zero.
+    let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
+    new.sa_sigaction = handler as usize;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+    // Not sigfillset, which leaves out the signals that the C library keeps for itself (cancellation is one).
+    // SAFETY: a sigset_t is a bit set; all bits may be set.
+    unsafe { std::ptr::from_mut(&mut new.sa_mask).write_bytes(0xff, 1) };
+    let mut old = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: the handler has the signature that SA_SIGINFO promises, and is async-signal-safe.
+    super::check(unsafe { libc::sigaction(signal, &new, old.as_mut_ptr()) }.into())?;
+    // SAFETY: written by the call above, which succeeded.
+    let old = unsafe { old.assume_init() };
+    if matches!(old.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+        || old.sa_sigaction == handler as usize
+    {
+        return Ok(Installed::Ours);
+    }
+    // Somebody came between the look and the change: theirs goes back.
+    // SAFETY: `old` is an action that was installed a moment ago.
+    super::check(unsafe { libc::sigaction(signal, &old, std::ptr::null_mut()) }.into())?;
+    Ok(Installed::Foreign)
+}
+
+fn action(signal: libc::c_int) -> io::Result<libc::sigaction> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: only asks for the current action.
+    super::check(unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) }.into())?;
+    // SAFETY: written by the call above, which succeeded.
+    Ok(unsafe { action.assume_init() })
+}
+
+/// Where a signal came from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Tick {
+    /// A POSIX timer: the cookie it was made with, and the expiries since the last signal beyond the first.
+    Timer { cookie: u64, overrun: u32 },
+    /// A thread of some process sent it: `raise`, `kill`, `pthread_kill`, `sigqueue`.
+    Sent,
+    /// Anything else: an interval timer, a file descriptor, the kernel.
+    Other,
+}
+
+/// `siginfo_t` of a POSIX timer's signal, as the kernel lays it out (include/uapi/asm-generic/siginfo.h).
+#[repr(C)]
+struct TimerInfo {
+    si_signo: libc::c_int,
+    si_errno: libc::c_int,
+    si_code: libc::c_int,
+    _pad: libc::c_int,
+    si_timerid: libc::c_int,
+    si_overrun: libc::c_int,
+    si_value: u64,
+}
+
+const _: () = assert!(size_of::<TimerInfo>() <= size_of::<libc::siginfo_t>());
+const _: () = assert!(std::mem::offset_of!(TimerInfo, si_timerid) == 16);
+
+impl Tick {
+    /// Reads where a signal came from. *Async-signal-safe.*
+    ///
+    /// # Safety
+    ///
+    /// `info` is the second argument of an `SA_SIGINFO` handler.
+    pub(crate) unsafe fn from_siginfo(info: *const libc::siginfo_t) -> Self {
+        // SAFETY: the first fields are common to all kinds of signals, by the caller's contract.
+        match unsafe { (*info).si_code } {
+            libc::SI_TIMER => {
+                // SAFETY: `SI_TIMER` says that the timer's fields are the ones that were filled in.
+                let info = unsafe { &*info.cast::<TimerInfo>() };
+                Self::Timer {
+                    cookie: info.si_value,
+                    overrun: info.si_overrun.max(0) as u32,
+                }
+            }
+            libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE => Self::Sent,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Puts errno back when dropped: a handler must not change what the interrupted code is about to read.
+/// *Async-signal-safe.*
+#[derive(Debug)]
+pub(crate) struct ErrnoGuard(libc::c_int);
+
+impl ErrnoGuard {
+    pub(crate) fn new() -> Self {
+        // SAFETY: the C library's errno of this thread.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for ErrnoGuard {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+/// Runs `f` with every signal blocked that can be sent from outside, so that a thread begun in it starts that way.
+/// Signals that a fault raises stay as they are: the host's crash reporter sees a fault of ours, too.
+pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut old = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the calls initialize `set` before they change it, and `old` when they fill it; none of them can fail with
+    // these arguments.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGABRT,
+        ] {
+            libc::sigdelset(set.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), old.as_mut_ptr());
+    }
+    let result = f();
+    // SAFETY: `old` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
+    result
+}

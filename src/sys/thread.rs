@@ -1,0 +1,128 @@
+//! This process's threads: ids, names, start times.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// The kernel's id of the calling thread. *Async-signal-safe.*
+pub(crate) fn current_tid() -> i32 {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
+/// An open `/proc/self/task`, so that a scan is two system calls for a small process.
+#[derive(Debug)]
+pub(crate) struct TaskDir {
+    dir: OwnedFd,
+    buffer: Vec<u64>,
+}
+
+impl TaskDir {
+    /// Opens the directory; the descriptor does not cross exec.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self {
+            dir: fs::File::open("/proc/self/task")?.into(),
+            buffer: vec![0; 1024],
+        })
+    }
+
+    /// Puts the ids of all threads into `tids`, in ascending order.
+    pub(crate) fn list(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
+        tids.clear();
+        let fd = self.dir.as_raw_fd();
+        // SAFETY: the descriptor is open.
+        super::check(unsafe { libc::lseek(fd, 0, libc::SEEK_SET) })?;
+        loop {
+            // SAFETY: the buffer is as long as said, and aligned for the records.
+            let filled = super::check(unsafe {
+                libc::syscall(
+                    libc::SYS_getdents64,
+                    fd,
+                    self.buffer.as_mut_ptr(),
+                    size_of_val(&self.buffer[..]),
+                )
+            })? as usize;
+            if filled == 0 {
+                break;
+            }
+            // SAFETY: the kernel filled that many bytes of the buffer.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast::<u8>(), filled) };
+            tids.extend(
+                directory_entries(bytes)
+                    .filter_map(|name| std::str::from_utf8(name).ok()?.parse::<i32>().ok()),
+            );
+        }
+        tids.sort_unstable();
+        Ok(())
+    }
+}
+
+/// The names in a buffer of `struct linux_dirent64`: inode (8 bytes), offset (8), record length (2), type (1), name.
+fn directory_entries(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let len = u16::from_ne_bytes(bytes.get(16..18)?.try_into().ok()?);
+        let (entry, rest) = bytes.split_at_checked(len.into())?;
+        bytes = rest;
+        entry.get(19..)?.split(|&b| b == 0).next()
+    })
+}
+
+/// What tells a thread from a later one of the same id, and what it is called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Identity {
+    /// When it began, in clock ticks since boot.
+    pub(crate) start_time: u64,
+    /// Its name, 15 bytes at most by the kernel's rule.
+    pub(crate) name: String,
+}
+
+/// Reads a thread's identity; `None` where it is gone.
+pub(crate) fn identity(tid: i32) -> Option<Identity> {
+    let stat = fs::read(format!("/proc/self/task/{tid}/stat")).ok()?;
+    // `id (name) state …`: the name may hold spaces and parentheses itself, so it ends at the last one.
+    let name_start = stat.iter().position(|&b| b == b'(')? + 1;
+    let name_end = stat.iter().rposition(|&b| b == b')')?;
+    // Fields are counted from 1; the one after the name is the third, the start time is the 22nd (proc_pid_stat(5)).
+    let start_time = stat
+        .get(name_end + 2..)?
+        .split(|&b| b == b' ')
+        .nth(22 - 3)?;
+    Some(Identity {
+        start_time: std::str::from_utf8(start_time).ok()?.parse().ok()?,
+        name: String::from_utf8_lossy(stat.get(name_start..name_end)?).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_threads_with_names_and_start_times() {
+        let mut dir = TaskDir::open().unwrap();
+        let (tell_tid, tid) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("a ) thread".into())
+            .spawn(move || {
+                tell_tid.send(current_tid()).unwrap();
+                let _ = ended.recv();
+            })
+            .unwrap();
+        let tid = tid.recv().unwrap();
+        let mut tids = Vec::new();
+        dir.list(&mut tids).unwrap();
+        assert!(tids.contains(&tid) && tids.contains(&current_tid()));
+        assert!(tids.is_sorted());
+        let known = identity(tid).unwrap();
+        assert_eq!(known.name, "a ) thread");
+        assert!(known.start_time > 0);
+        drop(end);
+        thread.join().unwrap();
+        while tids.contains(&tid) {
+            dir.list(&mut tids).unwrap();
+        }
+        assert_eq!(identity(tid), None);
+    }
+}

@@ -1,0 +1,37 @@
+//! Tests that need a process of their own, and turns for those that share one.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// One recording runs at a time in a process, so tests that record take turns.
+pub fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A command that runs one test of this binary, which is marked `#[ignore]` with the reason "a child process", in a
+/// process of its own.
+pub fn child(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test has an executable"));
+    command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Runs a child to its end.
+///
+/// # Panics
+///
+/// If it fails, with what it printed.
+pub fn succeed(command: &mut Command) -> Output {
+    let output = command.output().expect("the child can be started");
+    assert!(
+        output.status.success(),
+        "{command:?} failed ({}):\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}

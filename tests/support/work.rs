@@ -1,0 +1,63 @@
+//! Work of known cost: CPU time by the thread's own clock, which the profiler does not own.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::time::Duration;
+
+/// CPU time of the calling thread.
+pub fn thread_cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of the process.
+pub fn process_cpu() -> Duration {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes to `time`.
+    assert_eq!(unsafe { libc::clock_gettime(id, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Some 100 µs of arithmetic that calls nothing, also in a build without optimization.
+macro_rules! spin {
+    () => {{
+        let mut x = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut i = 0;
+        while i < if cfg!(debug_assertions) { 20_000 } else { 60_000 } {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            i += 1;
+        }
+        std::hint::black_box(x);
+    }};
+}
+
+/// Burns CPU time on the calling thread.
+#[inline(never)]
+pub fn burn(time: Duration) {
+    let end = thread_cpu() + time;
+    while thread_cpu() < end {
+        spin!();
+    }
+}
+
+/// A function that spins for a slice of CPU time, by the thread's clock, and nothing else; under a name of its own.
+macro_rules! burner {
+    ($($name:ident)*) => {$(
+        #[inline(never)]
+        pub fn $name(time: Duration) {
+            let end = thread_cpu() + time;
+            while thread_cpu() < end {
+                spin!();
+            }
+        }
+    )*};
+}
+
+burner! { burn_sixty burn_twenty_five burn_ten burn_five burn_on_first burn_on_second burn_on_third }
