@@ -2,6 +2,8 @@
 
 pub mod error;
 pub mod profile;
+#[cfg(feature = "symbolize")]
+pub mod symbolize;
 
 pub use error::{Error, ErrorKind, Result};
 pub use profile::Profile;
