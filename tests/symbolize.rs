@@ -560,7 +560,35 @@ fn one_bad_module_leaves_the_others_alone() {
     assert_eq!(frames(&profile, locations[5])[0].start_line, 7);
 }
 
-/// The mappings of this process, with the build ids that binutils finds in their files.
+#[test]
+fn damaged_files_do_no_harm() {
+    let Some((_directory, path)) = compile("library.so", &["-g", "-shared", "-fPIC"]) else {
+        return;
+    };
+    let offset = file_offset(&path, symbol(&path, "exported", &[]));
+    let addresses: Vec<u64> = (0..32).map(|into| BASE + offset + into).collect();
+    let whole = fs::read(&path).expect("it can be read");
+    let damaged = path.with_file_name("damaged.so");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..400 {
+        let mut bytes = whole.clone();
+        for _ in 0..=round % 40 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let position = state as usize % bytes.len();
+            bytes[position] = (state >> 32) as u8;
+        }
+        if round % 4 == 0 {
+            bytes.truncate(state as usize % bytes.len());
+        }
+        fs::write(&damaged, bytes).expect("it can be written");
+        let (mut profile, _) = profile_of(mapping_of(&damaged, ""), &addresses);
+        symbolize(&mut profile);
+    }
+}
+
+/// The mappings of this process that hold code, without build ids.
 fn live_mappings() -> Vec<Mapping> {
     let maps = fs::read_to_string("/proc/self/maps").expect("it can be read");
     maps.lines()

@@ -49,9 +49,7 @@ pub(super) fn find_frames<'d>(
         first_error: None,
     };
 
-    let (mut wanted, listed) = search.units_by_ranges_table()?;
-    wanted.sort_unstable();
-    wanted.dedup();
+    let (wanted, listed) = search.units_by_ranges_table();
     search.read_units(&wanted, emit);
     if search.found.contains(&false) {
         let wanted = search.units_by_their_roots(&listed);
@@ -83,11 +81,20 @@ impl<'d> Search<'_, 'd> {
     /// The units that `.debug_aranges` gives for the addresses, and all units that it lists.
     ///
     /// Almost every compiler writes the table, and with it the units that hold nothing of interest are not touched.
-    fn units_by_ranges_table(&self) -> gimli::Result<(Vec<UnitQuery>, Vec<usize>)> {
+    fn units_by_ranges_table(&mut self) -> (Vec<UnitQuery>, Vec<usize>) {
         let mut wanted = Vec::new();
         let mut listed = Vec::new();
         let mut headers = self.dwarf.debug_aranges.headers();
-        while let Some(header) = headers.next()? {
+        loop {
+            let header = match headers.next() {
+                Ok(Some(header)) => header,
+                Ok(None) => break,
+                Err(error) => {
+                    // What the rest of the table listed is found by the units' roots.
+                    self.first_error.get_or_insert(error);
+                    break;
+                }
+            };
             let unit = header.debug_info_offset().0;
             listed.push(unit);
             let mut entries = header.entries();
@@ -98,7 +105,9 @@ impl<'d> Search<'_, 'd> {
             }
         }
         listed.sort_unstable();
-        Ok((wanted, listed))
+        wanted.sort_unstable();
+        wanted.dedup();
+        (wanted, listed)
     }
 
     /// The units that `.debug_aranges` does not list and that hold addresses nobody else knew.
