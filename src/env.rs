@@ -38,7 +38,11 @@ pub fn from_env() -> Result<Option<Guard>> {
 
 /// A whole number or nothing: not a number's prefix.
 fn frequency_hz(value: Option<OsString>) -> u32 {
-    match value.as_deref().and_then(OsStr::to_str).map(str::parse::<u64>) {
+    match value
+        .as_deref()
+        .and_then(OsStr::to_str)
+        .map(str::parse::<u64>)
+    {
         Some(Ok(hz @ 1..)) => hz.min(MAX_FREQUENCY_HZ.into()) as u32,
         _ => DEFAULT_FREQUENCY_HZ,
     }

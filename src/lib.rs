@@ -5,18 +5,18 @@ compile_error!(
     "sigprof supports Linux on x86_64 and aarch64; its timers and signals are Linux's own"
 );
 
+mod aggregate;
+pub mod cpu;
+mod env;
 pub mod error;
+pub mod format;
+pub mod profile;
+mod ring;
+#[cfg(feature = "symbolize")]
+pub mod symbolize;
 mod sync;
 mod sys;
 mod unwind;
-mod ring;
-pub mod profile;
-mod aggregate;
-#[cfg(feature = "symbolize")]
-pub mod symbolize;
-pub mod format;
-pub mod cpu;
-mod env;
 
 pub use cpu::profile_to;
 pub use env::from_env;

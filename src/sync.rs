@@ -4,8 +4,8 @@
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell as Tracked,
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};

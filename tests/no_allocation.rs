@@ -61,7 +61,11 @@ fn the_handler_allocates_nothing() {
                     // SAFETY: a signal to the calling thread.
                     unsafe { libc::raise(libc::SIGPROF) };
                 }
-                assert_eq!(CALLS.with(Cell::get), before, "the handler ran on this thread");
+                assert_eq!(
+                    CALLS.with(Cell::get),
+                    before,
+                    "the handler ran on this thread"
+                );
             });
         }
     });

@@ -16,7 +16,7 @@ use process::{child, succeed, turn};
 use sigprof::cpu::{Engine, Profiler, Recording, Stats};
 use sigprof::profile::LabelValue;
 use sigprof::{ErrorKind, Profile};
-use work::{burn, process_cpu, thread_cpu};
+use work::{StopOnDrop, burn, process_cpu, thread_cpu};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,9 @@ fn profiler(frequency_hz: u32) -> Profiler {
 }
 
 fn start(frequency_hz: u32) -> Recording {
-    profiler(frequency_hz).start().expect("nothing else records")
+    profiler(frequency_hz)
+        .start()
+        .expect("nothing else records")
 }
 
 fn raise() {
@@ -170,6 +172,7 @@ fn a_snapshot_loses_no_tick() {
     let recording = start(1);
     let mut last = 0;
     thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -185,14 +188,17 @@ fn a_snapshot_loses_no_tick() {
             last = so_far;
             thread::sleep(Duration::from_millis(2));
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
     let profile = recording.stop().unwrap();
     let stats = recording.stats();
     assert_exact(&stats, &profile);
     let raised = raised.into_inner();
     // Up to a tick a second of CPU time on each thread besides.
-    assert!((raised..=raised + 3).contains(&(stats.ticks)), "{raised} raised: {stats}");
+    assert!(
+        (raised..=raised + 3).contains(&(stats.ticks)),
+        "{raised} raised: {stats}"
+    );
 }
 
 #[test]
@@ -248,7 +254,10 @@ fn samples_carry_their_threads_names() {
             })
             .map(|sample| sample.values[0])
             .sum();
-        assert!((150..=230).contains(&weight), "{name}: {weight} of about 200");
+        assert!(
+            (150..=230).contains(&weight),
+            "{name}: {weight} of about 200"
+        );
     }
 }
 
@@ -296,10 +305,16 @@ fn a_filter_drops_ticks_and_they_are_counted() {
     let counter = AtomicU64::new(0);
     let argument = std::ptr::from_ref(&counter).cast_mut().cast();
     // SAFETY: one atomic addition to a counter that outlives the recording.
-    let recording = unsafe { profiler(1).filter(keep_odd, argument) }.start().unwrap();
+    let recording = unsafe { profiler(1).filter(keep_odd, argument) }
+        .start()
+        .unwrap();
     raising_function(100);
     let profile = recording.stop().unwrap();
-    assert!((50..=51).contains(&profile.total(0)), "{}", recording.stats());
+    assert!(
+        (50..=51).contains(&profile.total(0)),
+        "{}",
+        recording.stats()
+    );
     assert_exact(&recording.stats(), &profile);
 }
 
@@ -366,6 +381,7 @@ fn two_thousand_starts_and_stops_under_load() {
     let _turn = turn();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -379,7 +395,7 @@ fn two_thousand_starts_and_stops_under_load() {
             let profile = recording.stop().unwrap();
             assert_exact(&recording.stats(), &profile);
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
 }
 
@@ -450,7 +466,10 @@ fn child_with_a_foreign_handler() {
     unsafe { libc::signal(libc::SIGPROF, foreign_handler as *const () as usize) };
     let error = profiler(100).start().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::SignalInUse);
-    assert!(error.to_string().contains("another SIGPROF handler"), "{error}");
+    assert!(
+        error.to_string().contains("another SIGPROF handler"),
+        "{error}"
+    );
     raise();
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 1);
     // SAFETY: the default action.
@@ -492,6 +511,7 @@ fn child_that_forks() {
     let path = directory.path().join("cpu.prof");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let stopping = StopOnDrop(&stop);
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -525,7 +545,7 @@ fn child_that_forks() {
         let profile = guard.finish().unwrap();
         assert!(profile.total(0) > 0);
         assert!(path.exists());
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
     });
 }
 
@@ -538,11 +558,17 @@ fn nothing_of_ours_survives_exec() {
 #[test]
 #[ignore = "a child process"]
 fn child_that_execs() {
-    let _recording = profiler(10_000).engine(Engine::ProcessTimer).start().unwrap();
+    let _recording = profiler(10_000)
+        .engine(Engine::ProcessTimer)
+        .start()
+        .unwrap();
     burn(SECOND / 20);
     // Some 100 ms of CPU time in a program that has no SIGPROF handler.
     let error = Command::new("sh")
-        .args(["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo the new program ends"])
+        .args([
+            "-c",
+            "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo the new program ends",
+        ])
         .exec();
     panic!("{error}");
 }
@@ -603,7 +629,9 @@ fn libraries_come_and_go_while_sampled() {
     )
     .unwrap();
     let mut compile = Command::new("cc");
-    compile.args(["-O1", "-shared", "-fPIC", "-o"]).args([&library, &source]);
+    compile
+        .args(["-O1", "-shared", "-fPIC", "-o"])
+        .args([&library, &source]);
     succeed(&mut compile);
     let library = std::ffi::CString::new(library.to_str().unwrap()).unwrap();
 

@@ -9,4 +9,4 @@ mod stack_table;
 pub(crate) use build::{Recorded, ThreadLabels, build};
 pub(crate) use flusher::Flusher;
 pub(crate) use layout::Layouts;
-pub(crate) use stack_table::{Counts, StackTable};
+pub(crate) use stack_table::StackTable;

@@ -242,7 +242,7 @@ impl Recording {
         #[cfg(feature = "symbolize")]
         if self.symbolize {
             let mut profile = profile;
-            crate::symbolize::symbolize(&mut profile);
+            add_names(&mut profile);
             return profile;
         }
         profile
@@ -341,4 +341,13 @@ fn already_stopped() -> Error {
         ErrorKind::InvalidInput,
         "this recording has been stopped before; its profile went to whoever stopped it",
     )
+}
+
+/// Names the addresses of a profile; what could not be named is said in its comments.
+#[cfg(feature = "symbolize")]
+fn add_names(profile: &mut Profile) {
+    let unnamed = crate::symbolize::symbolize(profile);
+    profile
+        .comments
+        .extend(unnamed.iter().map(ToString::to_string));
 }

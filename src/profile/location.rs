@@ -15,13 +15,13 @@ pub struct Mapping {
     pub filename: String,
     /// Lowercase hex of `.note.gnu.build-id`; empty where there is none.
     pub build_id: String,
-    /// All locations of this mapping have function names.
+    /// Functions are known: a location without any has none that could be found.
     pub has_functions: bool,
-    /// All of them have file names.
+    /// File names are known, where the object has them.
     pub has_filenames: bool,
-    /// All of them have line numbers.
+    /// Line numbers are known, where the object has them.
     pub has_line_numbers: bool,
-    /// Inlined frames are among the lines.
+    /// Inlined frames are among the lines, where the object has them.
     pub has_inline_frames: bool,
 }
 

@@ -11,8 +11,6 @@ impl Clock {
     pub(crate) const PROCESS_CPU: Self = Self(libc::CLOCK_PROCESS_CPUTIME_ID);
     /// CPU time, user and system, of the calling thread.
     pub(crate) const THREAD_CPU: Self = Self(libc::CLOCK_THREAD_CPUTIME_ID);
-    /// Elapsed time, never set back.
-    pub(crate) const MONOTONIC: Self = Self(libc::CLOCK_MONOTONIC);
     /// Time since the Unix epoch.
     pub(crate) const REALTIME: Self = Self(libc::CLOCK_REALTIME);
 

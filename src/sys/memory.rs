@@ -90,7 +90,7 @@ impl StackReader {
 
     /// The word at `address`, or `None` where it is not a readable word of the stack.
     pub(crate) fn read(&mut self, address: u64) -> Option<u64> {
-        if address < self.low || address >= self.limit || address % 8 != 0 {
+        if address < self.low || address >= self.limit || !address.is_multiple_of(8) {
             return None;
         }
         if !self.readable.contains(&address) {

@@ -15,7 +15,13 @@ pub fn turn() -> MutexGuard<'static, ()> {
 /// process of its own.
 pub fn child(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test has an executable"));
-    command.args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args([
+        test,
+        "--exact",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     command
 }
 

@@ -1,6 +1,7 @@
 //! Work of known cost: CPU time by the thread's own clock, which the profiler does not own.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// CPU time of the calling thread.
@@ -23,12 +24,25 @@ fn clock(id: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Sets a flag when dropped, so that threads which work until then end when their test fails, too.
+pub struct StopOnDrop<'f>(pub &'f AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Some 100 µs of arithmetic that calls nothing, also in a build without optimization.
 macro_rules! spin {
     () => {{
         let mut x = 0x9E37_79B9_7F4A_7C15_u64;
         let mut i = 0;
-        while i < if cfg!(debug_assertions) { 20_000 } else { 60_000 } {
+        while i < if cfg!(debug_assertions) {
+            20_000
+        } else {
+            60_000
+        } {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
