@@ -1,0 +1,240 @@
+//! What sigprof has to reach, and whether it did.
+
+use crate::plan::{CYCLES, Case, DEPTHS, Figures, STACKS, YIELD_THREADS};
+use crate::subjects::{EMPTY_HANDLER, Measurement, Role, Subject};
+use crate::tables::{SIGPROF, over_empty_handler};
+
+struct Bar {
+    what: String,
+    wanted: String,
+    measured: String,
+    cleared: bool,
+}
+
+/// Prints a line for each bar; whether all were cleared.
+pub fn print(subjects: &[&Subject], figures: &Figures) -> bool {
+    let mut bars = Vec::new();
+    if figures.has(Measurement::Cost) {
+        cost(subjects, figures, &mut bars);
+    }
+    if figures.has(Measurement::Yield) {
+        yields(figures, &mut bars);
+    }
+    if figures.has(Measurement::Rss) {
+        rss(figures, &mut bars);
+    }
+    if figures.has(Measurement::Report) {
+        report(figures, &mut bars);
+    }
+    if figures.has(Measurement::Cycles) {
+        cycles(figures, &mut bars);
+    }
+    bars.push(failures(figures));
+    println!("## Bars\n");
+    println!("| sigprof | wanted | measured | |");
+    println!("|---|---|---|---|");
+    for bar in &bars {
+        let verdict = if bar.cleared { "pass" } else { "**FAIL**" };
+        println!(
+            "| {} | {} | {} | {verdict} |",
+            bar.what, bar.wanted, bar.measured
+        );
+    }
+    bars.iter().all(|bar| bar.cleared)
+}
+
+/// A bar on one figure. A figure that is missing clears none.
+fn bar(
+    what: impl Into<String>,
+    wanted: impl Into<String>,
+    figure: Option<f64>,
+    show: impl Fn(f64) -> String,
+    clears: impl Fn(f64) -> bool,
+) -> Bar {
+    Bar {
+        what: what.into(),
+        wanted: wanted.into(),
+        measured: figure.map_or_else(|| "not measured".to_owned(), show),
+        cleared: figure.is_some_and(clears),
+    }
+}
+
+fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
+    const DEPTH: u32 = 32;
+    const FIELD: &str = "best_ns";
+    let own = over_empty_handler(figures, DEPTH, SIGPROF, FIELD);
+    bars.push(bar(
+        format!("a sample at depth {DEPTH}, over the {EMPTY_HANDLER}"),
+        "at most 1.50 µs",
+        own,
+        |ns| format!("{:.2} µs", ns / 1e3),
+        |ns| ns <= 1500.0,
+    ));
+    let best_peer = subjects
+        .iter()
+        .filter(|subject| subject.role == Role::Peer)
+        .filter_map(|peer| {
+            let over = over_empty_handler(figures, DEPTH, peer.name, FIELD)?;
+            Some((over, peer.name))
+        })
+        .min_by(|a, b| a.0.total_cmp(&b.0));
+    let less = own
+        .zip(best_peer)
+        // A cost that drowns in the noise of the signal's delivery counts as a nanosecond.
+        .map(|(own, (peer, _))| peer / own.max(1.0));
+    let name = best_peer.map_or("the best peer", |(_, name)| name);
+    bars.push(bar(
+        format!("the same, times less than {name}"),
+        "at least 10",
+        less,
+        |times| format!("{times:.1}"),
+        |times| times >= 10.0,
+    ));
+    for depth in DEPTHS {
+        let case = Case::Cost { depth };
+        bars.push(nothing_lost(figures, case, &format!("at depth {depth}")));
+        bars.push(bar(
+            format!("frames of the deepest stack, at depth {depth}"),
+            format!("more than {depth}"),
+            figures.least(case, SIGPROF, "deepest"),
+            |n| format!("{n:.0}"),
+            |n| n > f64::from(depth),
+        ));
+    }
+}
+
+/// A figure of samples that were not all recorded would be of something else.
+fn nothing_lost(figures: &Figures, case: Case, when: &str) -> Bar {
+    let lost = figures
+        .median(case, SIGPROF, "raised")
+        .zip(figures.least(case, SIGPROF, "recorded"))
+        .map(|(raised, recorded)| (raised - recorded).max(0.0));
+    bar(
+        format!("raised signals that are in no stack, {when}"),
+        "none",
+        lost,
+        |n| format!("{n:.0}"),
+        |n| n == 0.0,
+    )
+}
+
+fn yields(figures: &Figures, bars: &mut Vec<Bar>) {
+    for hz in [100, 1000] {
+        for threads in YIELD_THREADS {
+            let case = Case::Yield {
+                threads,
+                hz,
+                late: false,
+            };
+            bars.push(bar(
+                format!("yield at {hz} Hz ×{threads}"),
+                "0.98 to 1.02",
+                figures.median(case, SIGPROF, "yield"),
+                |y| format!("{y:.3}"),
+                |y| (0.98..=1.02).contains(&y),
+            ));
+        }
+    }
+}
+
+fn rss(figures: &Figures, bars: &mut Vec<Bar>) {
+    for symbols in [false, true] {
+        for busy in [false, true] {
+            let case = Case::Rss { busy, symbols };
+            let threads = if busy {
+                "8 busy threads"
+            } else {
+                "8 idle threads"
+            };
+            let named = if symbols { ", frames named" } else { "" };
+            for (when, field, most_mib) in [
+                ("while recording", "recording_kib", 8.0),
+                ("after the stop", "stopped_kib", 2.0),
+            ] {
+                bars.push(bar(
+                    format!("RSS {when}, {threads}{named}"),
+                    format!("at most +{most_mib} MiB"),
+                    figures.median(case, SIGPROF, field),
+                    |kib| format!("{:+.1} MiB", kib / 1024.0),
+                    |kib| kib <= most_mib * 1024.0,
+                ));
+            }
+        }
+    }
+}
+
+fn report(figures: &Figures, bars: &mut Vec<Bar>) {
+    for (symbols, most_ms) in [(false, 60.0), (true, 500.0)] {
+        let case = Case::Report { symbols };
+        let title = if symbols {
+            "with symbols"
+        } else {
+            "without symbols"
+        };
+        bars.push(bar(
+            format!("stop and write, {title}"),
+            format!("at most {most_ms} ms"),
+            figures.median(case, SIGPROF, "report_ms"),
+            |ms| format!("{ms:.1} ms"),
+            |ms| ms <= most_ms,
+        ));
+        bars.push(bar(
+            format!("RSS at the peak, {title}"),
+            "at most +60 MiB",
+            figures.median(case, SIGPROF, "peak_kib"),
+            |kib| format!("{:+.1} MiB", kib / 1024.0),
+            |kib| kib <= 60.0 * 1024.0,
+        ));
+        bars.push(nothing_lost(figures, case, title));
+        bars.push(bar(
+            format!("stacks told apart, {title}"),
+            format!("at least {STACKS}"),
+            figures.least(case, SIGPROF, "stacks"),
+            |n| format!("{n:.0}"),
+            |n| n >= f64::from(STACKS),
+        ));
+    }
+}
+
+fn cycles(figures: &Figures, bars: &mut Vec<Bar>) {
+    let median = |field| figures.median(Case::Cycles, SIGPROF, field);
+    for (what, field) in [
+        ("threads before the first start", "threads_before"),
+        ("timers before the first start", "timers_before"),
+        ("threads after a stop", "threads_after"),
+        ("timers after a stop", "timers_after"),
+        ("files left open", "files_grown"),
+    ] {
+        bars.push(bar(
+            what,
+            "none",
+            median(field),
+            |n| format!("{n:.0}"),
+            |n| n <= 0.0,
+        ));
+    }
+    // What leaks in every cycle leaks a page sooner or later; a quarter of a page a cycle is beyond the noise.
+    let most_kib = f64::from(CYCLES);
+    bars.push(bar(
+        format!("memory grown over {CYCLES} cycles"),
+        format!("at most {most_kib} KiB"),
+        median("grown_kib"),
+        |kib| format!("{kib:.0} KiB"),
+        |kib| kib <= most_kib,
+    ));
+}
+
+fn failures(figures: &Figures) -> Bar {
+    let failed: usize = figures
+        .failures()
+        .filter(|(_, subject, ..)| *subject == SIGPROF)
+        .map(|(_, _, failed, ..)| failed)
+        .sum();
+    bar(
+        "measurements that crashed, hung or failed",
+        "none",
+        Some(failed as f64),
+        |n| format!("{n:.0}"),
+        |n| n == 0.0,
+    )
+}

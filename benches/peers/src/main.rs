@@ -1,0 +1,126 @@
+//! Runs sigprof beside its published peers, alternating, and prints as Markdown what each of them costs.
+
+mod bars;
+mod child;
+mod plan;
+mod subjects;
+mod tables;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use plan::Figures;
+use subjects::{Measurement, SUBJECTS, Subject};
+
+const USAGE: &str = "\
+usage: sigprof-peers [--quick] [--rounds N] [--only cost|yield|rss|report|cycles] [--peers-only]
+
+  --quick       one round of short measurements: shows that all runs, not what it costs
+  --rounds N    measures everything N times and takes medians (3)
+  --only M      takes one measurement alone
+  --peers-only  leaves sigprof out
+
+Prints tables and bars on stdout, progress on stderr. Exits with 1 if a bar is missed.";
+
+/// What was asked for.
+#[derive(Debug)]
+pub struct Settings {
+    pub quick: bool,
+    pub rounds: u32,
+    pub only: Option<Measurement>,
+    pub peers_only: bool,
+}
+
+fn main() -> ExitCode {
+    if std::env::args().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match parse(std::env::args().skip(1)).and_then(|settings| run(&settings)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Settings, String> {
+    let mut settings = Settings {
+        quick: false,
+        rounds: 0,
+        only: None,
+        peers_only: false,
+    };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--quick" => settings.quick = true,
+            "--peers-only" => settings.peers_only = true,
+            "--rounds" => {
+                settings.rounds = args
+                    .next()
+                    .and_then(|n| n.parse().ok())
+                    .filter(|&n| n > 0)
+                    .ok_or("--rounds needs a number from 1")?;
+            }
+            "--only" => {
+                settings.only = Some(match args.next().as_deref() {
+                    Some("cost") => Measurement::Cost,
+                    Some("yield") => Measurement::Yield,
+                    Some("rss") => Measurement::Rss,
+                    Some("report") => Measurement::Report,
+                    Some("cycles") => Measurement::Cycles,
+                    _ => return Err("--only needs cost, yield, rss, report or cycles".to_owned()),
+                });
+            }
+            _ => return Err(format!("there is no option {arg}\n\n{USAGE}")),
+        }
+    }
+    if settings.rounds == 0 {
+        settings.rounds = if settings.quick { 1 } else { 3 };
+    }
+    Ok(settings)
+}
+
+/// Whether every bar was cleared.
+fn run(settings: &Settings) -> Result<bool, String> {
+    let subjects: Vec<&'static Subject> = SUBJECTS
+        .iter()
+        .filter(|subject| !(settings.peers_only && subject.is_sigprof()))
+        .filter(|subject| {
+            settings
+                .only
+                .is_none_or(|only| subject.measured.contains(&only))
+        })
+        .collect();
+    let (target, built) = prepare_folders()?;
+    for subject in &subjects {
+        subject.build(&target, &built)?;
+    }
+    let scratch = std::env::temp_dir().join(format!("sigprof-peers-{}", std::process::id()));
+    fs::create_dir_all(&scratch).map_err(|e| format!("cannot make {}: {e}", scratch.display()))?;
+    let figures = Figures::measure(settings, &subjects, &built, &scratch);
+    // A folder of temporary files that stays behind is no reason to lose the figures.
+    let _ = fs::remove_dir_all(&scratch);
+    tables::print(settings, &subjects, &figures);
+    Ok(settings.peers_only || bars::print(&subjects, &figures))
+}
+
+/// Where subjects are built, and where their programs are kept, which is emptied: a program of an earlier run may be of
+/// other code.
+fn prepare_folders() -> Result<(PathBuf, PathBuf), String> {
+    let this = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+    // <target>/release/sigprof-peers
+    let target = this
+        .ancestors()
+        .nth(2)
+        .unwrap_or(Path::new("target"))
+        .join("subjects");
+    let built = target.join("programs");
+    // It is not there in the first run.
+    let _ = fs::remove_dir_all(&built);
+    fs::create_dir_all(&built).map_err(|e| format!("cannot make {}: {e}", built.display()))?;
+    Ok((target, built))
+}
