@@ -33,7 +33,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Some 100 µs of arithmetic that calls nothing, also in a build without optimization.
+/// Some 0.3 ms of arithmetic that calls nothing, also in a build without optimization.
 macro_rules! spin {
     () => {{
         let mut x = 0x9E37_79B9_7F4A_7C15_u64;
