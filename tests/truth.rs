@@ -124,11 +124,13 @@ fn google_text(google_pprof: &Path, file: &Path) -> String {
 #[ignore = "a child process"]
 fn child_of_known_shares() {
     record_both(1000, || {
+        // A hundredth that is no part of the scheduler's tick, for the reason that `spin` gives.
+        let hundredth = Duration::from_micros(1037);
         for _ in 0..30 {
-            burn_sixty(Duration::from_millis(60));
-            burn_twenty_five(Duration::from_millis(25));
-            burn_ten(Duration::from_millis(10));
-            burn_five(Duration::from_millis(5));
+            burn_sixty(hundredth * 60);
+            burn_twenty_five(hundredth * 25);
+            burn_ten(hundredth * 10);
+            burn_five(hundredth * 5);
         }
     });
 }

@@ -33,16 +33,22 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Some 0.3 ms of arithmetic that calls nothing, also in a build without optimization.
+/// Some 0.2 to 0.4 ms of arithmetic that calls nothing, also in a build without optimization. Its length varies, or the program
+/// could fall into step with the scheduler's tick, which comes every few ms, and be sampled at the same place every time.
 macro_rules! spin {
-    () => {{
-        let mut x = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut i = 0;
-        while i < if cfg!(debug_assertions) {
+    ($turn:ident) => {{
+        let turns = if cfg!(debug_assertions) {
             20_000
         } else {
-            60_000
-        } {
+            120_000
+        };
+        $turn = ($turn ^ ($turn << 13)) & 0xffff_ffff;
+        $turn ^= $turn >> 17;
+        $turn = ($turn ^ ($turn << 5)) & 0xffff_ffff;
+        let turns = turns + $turn % turns;
+        let mut x = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut i = 0;
+        while i < turns {
             x ^= x << 13;
             x ^= x >> 7;
             x ^= x << 17;
@@ -56,8 +62,9 @@ macro_rules! spin {
 #[inline(never)]
 pub fn burn(time: Duration) {
     let end = thread_cpu() + time;
+    let mut turn = u64::from(end.subsec_nanos()) | 1;
     while thread_cpu() < end {
-        spin!();
+        spin!(turn);
     }
 }
 
@@ -67,8 +74,9 @@ macro_rules! burner {
         #[inline(never)]
         pub fn $name(time: Duration) {
             let end = thread_cpu() + time;
+            let mut turn = u64::from(end.subsec_nanos()) | 1;
             while thread_cpu() < end {
-                spin!();
+                spin!(turn);
             }
         }
     )*};
