@@ -6,7 +6,8 @@ use super::recorder::{Owner, Recorder};
 use crate::ring::{RecordWriter, Refused};
 use crate::sys::arch::Registers;
 use crate::sys::signal::{ErrnoGuard, Tick};
-use crate::sys::thread::current_tid;
+use crate::sys::thread::{current_tid, thread_pointer};
+use crate::unwind::ThreadKey;
 
 /// What a timer's signal carries: the recording it belongs to and the thread it was armed for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -135,6 +136,10 @@ impl Sample {
         let Some(bench) = recorder.bench(&claim) else {
             return;
         };
+        let thread = ThreadKey {
+            thread_pointer: thread_pointer(),
+            number: hint,
+        };
         let writer = RecordWriter {
             weight: self.weight,
             thread_serial: self.thread_serial,
@@ -146,7 +151,7 @@ impl Sample {
             bench.work(|cache| {
                 let more_than_half_full = claim.write(words, |space| {
                     writer.write(space, |frames| {
-                        let unwound = snapshot.unwind(registers, cache, frames);
+                        let unwound = snapshot.unwind(registers, thread, cache, frames);
                         if unwound.unknown_stack {
                             recorder.is_stale.store(true, Ordering::Relaxed);
                         }

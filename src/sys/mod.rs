@@ -13,6 +13,7 @@
 //! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
 //! | [`stack::Stack::run`] | changes the stack pointer for a call |
 //! | [`thread::current_tid`] | one system call |
+//! | [`thread::thread_pointer`] | reads a register |
 //!
 //! None of them locks, allocates, panics or touches thread-local state of ours.
 

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder as _};
+use framehop::{
+    ExplicitModuleSectionInfo, FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _,
+};
 
 use super::StopReason;
+use super::memo::{Memo, Reads, State};
+use super::own_stack::OwnStack;
 use crate::sys::arch::Registers;
 use crate::sys::memory::StackReader;
 use crate::sys::modules::{Module, Section};
@@ -21,12 +25,21 @@ use framehop::x86_64::{
     UnwinderX86_64 as NativeUnwinder,
 };
 
-/// What one handler at a time needs to unwind: rules by address, and room to evaluate new ones in.
-pub(crate) struct Cache(NativeCache<MustNotAllocateDuringUnwind>);
+/// What one handler at a time needs to unwind: rules by address, room to evaluate new ones in, the last steps, and what is
+/// known of the last thread's stack.
+pub(crate) struct Cache {
+    rules: NativeCache<MustNotAllocateDuringUnwind>,
+    memo: Memo,
+    pub(super) own_stack: OwnStack,
+}
 
 impl Cache {
     pub(crate) fn new() -> Self {
-        Self(NativeCache::new_in())
+        Self {
+            rules: NativeCache::new_in(),
+            memo: Memo::new(),
+            own_stack: OwnStack::default(),
+        }
     }
 }
 
@@ -64,13 +77,15 @@ impl Dwarf {
         Self(unwinder)
     }
 
-    /// Writes a call chain into `frames`. `is_code` says whether an address lies in a module's code.
+    /// Writes a call chain into `frames`. `is_code` says whether an address lies in a module's code; `epoch` is that of the
+    /// modules.
     ///
     /// *Async-signal-safe.*
     pub(super) fn unwind(
         &self,
         registers: Registers,
         cache: &mut Cache,
+        epoch: u32,
         stack: &mut StackReader,
         mut is_code: impl FnMut(u64) -> bool,
         frames: &mut [u64],
@@ -79,31 +94,81 @@ impl Dwarf {
             return (0, StopReason::Depth);
         };
         *leaf = registers.pc;
-        let mut read = |address| stack.read(address).ok_or(());
-        let mut walk = self
-            .0
-            .iter_frames(registers.pc, native(registers), &mut cache.0, &mut read);
-        // The first answer is the pc itself.
-        let _ = walk.next();
         let mut depth = 1;
+        let first = FrameAddress::InstructionPointer(registers.pc);
+        let mut step = self.step(
+            first,
+            native(registers),
+            cache,
+            stack,
+            &mut Reads::default(),
+        );
         for frame in callers {
-            match walk.next() {
+            let state = match step {
+                Ok(Some(state)) => state,
                 Ok(None) => return (depth, StopReason::Root),
-                Ok(Some(address)) => {
-                    let address = address.address();
-                    if !is_code(address) {
-                        return (depth, StopReason::NoUnwindData);
-                    }
-                    *frame = address;
-                    depth += 1;
-                }
-                Err(error) => return (depth, stop_reason(error)),
+                Err(reason) => return (depth, reason),
+            };
+            if !is_code(state.pc) {
+                return (depth, StopReason::NoUnwindData);
             }
+            *frame = state.pc;
+            depth += 1;
+            step = match cache.memo.recall(state, epoch, stack) {
+                Some(next) => Ok(Some(next)),
+                None => self.step_from_caller(state, cache, epoch, stack),
+            };
         }
-        // As deep as asked for. One step more tells whether that was the root.
-        match walk.next() {
+        // As deep as asked for; the step beyond tells whether that was the root.
+        match step {
             Ok(None) => (depth, StopReason::Root),
             _ => (depth, StopReason::Depth),
+        }
+    }
+
+    /// A step from a caller's frame, which is kept.
+    fn step_from_caller(
+        &self,
+        from: State,
+        cache: &mut Cache,
+        epoch: u32,
+        stack: &mut StackReader,
+    ) -> Result<Option<State>, StopReason> {
+        let address = FrameAddress::from_return_address(from.pc).ok_or(StopReason::Root)?;
+        let mut reads = Reads::default();
+        let to = self.step(address, native_caller(from), cache, stack, &mut reads)?;
+        if let Some(to) = to {
+            cache.memo.keep(from, to, &reads, epoch);
+        }
+        Ok(to)
+    }
+
+    /// A step by the rules; `None` at the root.
+    fn step(
+        &self,
+        address: FrameAddress,
+        mut registers: NativeRegisters,
+        cache: &mut Cache,
+        stack: &mut StackReader,
+        reads: &mut Reads,
+    ) -> Result<Option<State>, StopReason> {
+        let mut read = |address| {
+            let value = stack.read(address).ok_or(())?;
+            reads.push(address, value);
+            Ok(value)
+        };
+        let pc = self
+            .0
+            .unwind_frame(address, &mut registers, &mut cache.rules, &mut read)
+            .map_err(stop_reason)?;
+        match pc {
+            // What the outermost frame of a thread finds where its start code says no more.
+            None | Some(0) => Ok(None),
+            Some(pc) => Ok(Some(State {
+                pc,
+                sp: registers.sp(),
+                fp: frame_pointer(&registers),
+            })),
         }
     }
 }
@@ -115,7 +180,6 @@ fn stop_reason(error: framehop::Error) -> StopReason {
         Error::FramepointerUnwindingMovedBackwards | Error::DidNotAdvance => {
             StopReason::NotAdvancing
         }
-        // A null return address is what the outermost frame of a thread finds where its start code says no more.
         Error::ReturnAddressIsNull => StopReason::Root,
     }
 }
@@ -128,6 +192,22 @@ fn native(registers: Registers) -> NativeRegisters {
 #[cfg(target_arch = "aarch64")]
 fn native(registers: Registers) -> NativeRegisters {
     NativeRegisters::new(registers.lr, registers.sp, registers.fp)
+}
+
+/// Both architectures' first register: the instruction pointer there, the link register here, which after a step both
+/// hold the return address.
+fn native_caller(state: State) -> NativeRegisters {
+    NativeRegisters::new(state.pc, state.sp, state.fp)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn frame_pointer(registers: &NativeRegisters) -> u64 {
+    registers.bp()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn frame_pointer(registers: &NativeRegisters) -> u64 {
+    registers.fp()
 }
 
 fn native_module(module: &Module) -> framehop::Module<Arc<[u8]>> {

@@ -5,10 +5,13 @@
 //! does no harm.
 
 mod dwarf;
+mod memo;
+mod own_stack;
 mod published;
 mod snapshot;
 
 pub(crate) use dwarf::Cache;
+pub(crate) use own_stack::ThreadKey;
 pub(crate) use published::Published;
 pub(crate) use snapshot::Snapshot;
 

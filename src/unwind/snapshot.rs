@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::StopReason;
 use super::dwarf::{Cache, Dwarf};
+use super::{StopReason, ThreadKey};
 use crate::sys::arch::Registers;
 use crate::sys::maps::Maps;
 use crate::sys::memory::StackReader;
@@ -24,6 +24,8 @@ pub(crate) struct Snapshot {
     code: Vec<Range<u64>>,
     /// Writable ranges in ascending order.
     stacks: Vec<Range<u64>>,
+    /// The main thread's stack, which the kernel lets grow downwards and nobody takes away.
+    main_stack: Range<u64>,
 }
 
 /// What an unwind came to.
@@ -56,6 +58,10 @@ impl Snapshot {
             .filter(|entry| entry.is_writable())
             .map(|entry| entry.start..entry.end)
             .collect();
+        let main_stack = maps
+            .entries()
+            .find(|entry| entry.path == "[stack]")
+            .map_or(0..0, |entry| entry.start..entry.end);
         let dwarf = match last {
             Some(last) => last.dwarf.changed(&last.modules, &modules),
             None => Dwarf::default().changed(&[], &modules),
@@ -66,6 +72,7 @@ impl Snapshot {
             dwarf,
             code,
             stacks,
+            main_stack,
         }
     }
 
@@ -86,19 +93,30 @@ impl Snapshot {
     pub(crate) fn unwind(
         &self,
         registers: Registers,
+        thread: ThreadKey,
         cache: &mut Cache,
         frames: &mut [u64],
     ) -> Unwound {
-        let stack = holding(&self.stacks, registers.sp);
-        let limit = match stack {
-            Some(range) => range.end,
-            None => registers.sp.saturating_add(UNKNOWN_STACK),
+        let sp = registers.sp;
+        let readable = match self.main_stack.contains(&sp) {
+            true => self.main_stack.clone(),
+            false => cache.own_stack.readable(thread, sp),
         };
-        let mut reader = StackReader::new(registers.sp, limit);
+        let (limit, unknown_stack) = match readable.is_empty() {
+            false => (readable.end, false),
+            true => match holding(&self.stacks, sp) {
+                Some(range) => (range.end, false),
+                None => (sp.saturating_add(UNKNOWN_STACK), true),
+            },
+        };
+        // SAFETY: the range is the main thread's stack, or the own one of the thread that is interrupted, as far as it was
+        // found readable: both stay.
+        let mut reader = unsafe { StackReader::new(sp, limit, readable) };
         let mut last_code = 0..0;
         let (depth, reason) = self.dwarf.unwind(
             registers,
             cache,
+            self.epoch,
             &mut reader,
             |pc| {
                 last_code.contains(&pc)
@@ -115,7 +133,7 @@ impl Snapshot {
         Unwound {
             depth,
             reason,
-            unknown_stack: stack.is_none(),
+            unknown_stack,
         }
     }
 }
