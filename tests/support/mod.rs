@@ -21,22 +21,39 @@ const INSTALL: [(&str, &str); 8] = [
 ///
 /// # Panics
 ///
-/// If the program is missing and `SIGPROF_REQUIRE_TOOLS=1`, with the command that installs it.
+/// If the program is missing and `SIGPROF_REQUIRE_TOOLS=1`, with the command that installs it; unless
+/// `SIGPROF_SKIP_TOOLS` (names with commas between them) has it as one that cannot be had here.
 pub fn tool(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|directory| directory.join(name))
-        .find(|candidate| candidate.is_file());
+    let found = match name {
+        // Some distributions call it `pprof`. google/pprof, which is called that everywhere, is no Perl script.
+        "google-pprof" => on_path(name).or_else(|| on_path("pprof").filter(|path| is_perl(path))),
+        _ => on_path(name),
+    };
     if found.is_none() {
         let install = INSTALL.iter().find(|(tool, _)| *tool == name);
         let install = install.map_or("install it", |(_, command)| command);
-        if std::env::var_os("SIGPROF_REQUIRE_TOOLS").is_some_and(|v| v == "1") {
+        let is_required = std::env::var_os("SIGPROF_REQUIRE_TOOLS").is_some_and(|v| v == "1");
+        let to_skip = std::env::var("SIGPROF_SKIP_TOOLS").unwrap_or_default();
+        if is_required && !to_skip.split(',').any(|tool| tool == name) {
             panic!("this test needs `{name}`: {install}");
         }
         let test = std::thread::current().name().unwrap_or("?").to_owned();
         eprintln!("{test}: skipped, it needs `{name}`: {install}");
     }
     found
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+fn is_perl(program: &Path) -> bool {
+    let bytes = std::fs::read(program).unwrap_or_default();
+    let first_line = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+    String::from_utf8_lossy(first_line).contains("perl")
 }
 
 /// What a program printed.
