@@ -18,6 +18,11 @@ mod sync;
 mod sys;
 mod unwind;
 
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use cpu::profile_to;
 pub use env::from_env;
 pub use error::{Error, ErrorKind, Result};

@@ -218,7 +218,7 @@ impl Collector {
             lane_full: self.recorder.sum(|c| &c.lane_full),
             filtered: self.recorder.sum(|c| &c.filtered),
         };
-        let claimed = self.recorder.sum(|c| &c.claimed);
+        let written = self.recorder.sum(|c| &c.written);
         let counts = self.table.counts();
         let truncated = |reason: StopReason| self.truncated[reason as usize];
         Stats {
@@ -226,7 +226,7 @@ impl Collector {
             frequency_hz: self.rate.frequency_hz,
             effective_hz: self.rate.effective_hz(),
             duration: self.duration(),
-            ticks: claimed + lost.total(),
+            ticks: written + lost.total(),
             samples: counts.weight,
             records: counts.records,
             distinct_stacks: self.table.len() as u64,

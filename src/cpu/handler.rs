@@ -128,12 +128,10 @@ impl Sample {
         if owner.recording.load(Ordering::Relaxed) != self.recording {
             return;
         }
-        counters.claimed.fetch_add(weight, Ordering::Relaxed);
         // SAFETY: the claim carries the epoch that was read before it, and lives until the end of this function.
-        let Some(snapshot) = (unsafe { recorder.snapshot.get() }) else {
-            return;
-        };
-        let Some(bench) = recorder.bench(&claim) else {
+        let snapshot = unsafe { recorder.snapshot.get() };
+        let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
+            counters.no_lane.fetch_add(weight, Ordering::Relaxed);
             return;
         };
         let thread = ThreadKey {
@@ -158,9 +156,17 @@ impl Sample {
                         (unwound.depth, unwound.reason)
                     })
                 });
-                // There was room when the lane was claimed, and only the holder of the claim uses it up.
-                if more_than_half_full == Some(true) {
-                    recorder.doorbell.wake_once();
+                match more_than_half_full {
+                    Some(more_than_half_full) => {
+                        counters.written.fetch_add(weight, Ordering::Relaxed);
+                        if more_than_half_full {
+                            recorder.doorbell.wake_once();
+                        }
+                    }
+                    // There was room when the lane was claimed, and only the holder of the claim uses it up.
+                    None => {
+                        counters.lane_full.fetch_add(weight, Ordering::Relaxed);
+                    }
                 }
             });
         }

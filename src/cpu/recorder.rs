@@ -131,8 +131,8 @@ impl Workbench {
 /// Ticks by what became of them. One set for each lane, chosen by thread, so that CPUs do not share lines.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    /// Signals taken for ticks that claimed a lane, and their weights.
-    pub(super) claimed: AtomicU64,
+    /// Weights of the records that were written.
+    pub(super) written: AtomicU64,
     /// Weights that found no free lane.
     pub(super) no_lane: AtomicU64,
     /// Weights that found free lanes, but no room.
@@ -199,13 +199,13 @@ impl Recorder {
     pub(super) fn reset(&self) {
         for counters in &self.counters {
             let Counters {
-                claimed,
+                written,
                 no_lane,
                 lane_full,
                 filtered,
                 foreign,
             } = &**counters;
-            for counter in [claimed, no_lane, lane_full, filtered, foreign] {
+            for counter in [written, no_lane, lane_full, filtered, foreign] {
                 counter.store(0, Ordering::Relaxed);
             }
         }

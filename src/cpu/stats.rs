@@ -119,10 +119,10 @@ impl Stats {
                 self.frequency_hz, self.effective_hz
             ),
             format!(
-                "ticks: {} delivered in {} signals, {} recorded, {} lost ({} no lane, {} lane full, {} filtered)",
+                "ticks: {} delivered, {} recorded in {} signals, {} lost ({} no lane, {} lane full, {} filtered)",
                 self.ticks,
-                self.records,
                 self.samples,
+                self.records,
                 self.lost.total(),
                 self.lost.no_lane,
                 self.lost.lane_full,

@@ -17,8 +17,8 @@ pub(crate) enum Installed {
 
 /// Makes `handler` the handler of `signal`, unless a handler other than it is installed.
 ///
-/// All signals are blocked while it runs, so that no other handler can interrupt it and jump away with what it holds;
-/// it runs on the alternate stack where the thread has one, and interrupted system calls are restarted.
+/// All signals but those of a fault are blocked while it runs, so that no other handler can interrupt it and jump away with
+/// what it holds, and the host's crash reporter still sees a fault; it runs on the alternate stack where the thread has one, and interrupted system calls are restarted.
 pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Installed> {
     let current = action(signal)?;
     if current.sa_sigaction == handler as usize {
@@ -33,7 +33,10 @@ pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Insta
     new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
     // Not sigfillset, which leaves out the signals that the C library keeps for itself (cancellation is one).
     // SAFETY: a sigset_t is a bit set; all bits may be set.
-    unsafe { std::ptr::from_mut(&mut new.sa_mask).write_bytes(0xff, 1) };
+    unsafe {
+        std::ptr::from_mut(&mut new.sa_mask).write_bytes(0xff, 1);
+        unblock_faults(&mut new.sa_mask);
+    }
     let mut old = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: the handler has the signature that SA_SIGINFO promises, and is async-signal-safe.
     super::check(unsafe { libc::sigaction(signal, &new, old.as_mut_ptr()) }.into())?;
@@ -126,6 +129,24 @@ impl Drop for ErrnoGuard {
     }
 }
 
+/// Takes the signals that a fault raises out of a set: blocked, they would kill the process unseen.
+///
+/// # Safety
+///
+/// `set` points to an initialized signal set.
+unsafe fn unblock_faults(set: *mut libc::sigset_t) {
+    for fault in [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+    ] {
+        // SAFETY: the caller's contract.
+        unsafe { libc::sigdelset(set, fault) };
+    }
+}
+
 /// Runs `f` with every signal blocked that can be sent from outside, so that a thread begun in it starts that way.
 /// Signals that a fault raises stay as they are: the host's crash reporter sees a fault of ours, too.
 pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
@@ -135,16 +156,7 @@ pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     // these arguments.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
-        for fault in [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGFPE,
-            libc::SIGILL,
-            libc::SIGTRAP,
-            libc::SIGABRT,
-        ] {
-            libc::sigdelset(set.as_mut_ptr(), fault);
-        }
+        unblock_faults(set.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), old.as_mut_ptr());
     }
     let result = f();
