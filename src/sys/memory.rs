@@ -106,6 +106,16 @@ impl StackReader {
         Some(unsafe { std::ptr::read_volatile(address as *const u64) })
     }
 
+    /// `count` words from `address` on, if the stack is known to hold them all.
+    #[inline]
+    pub(crate) fn words(&self, address: u64, count: u64) -> Option<Words> {
+        let end = address.checked_add(count.checked_mul(8)?)?;
+        let is_known = address >= self.low.max(self.readable.start)
+            && end <= self.limit.min(self.readable.end)
+            && address.is_multiple_of(8);
+        is_known.then_some(Words { address, count })
+    }
+
     #[cold]
     fn probe(&mut self, address: u64) -> Option<()> {
         let page = address & !(PAGE - 1);
@@ -119,6 +129,23 @@ impl StackReader {
             self.readable = page..end;
         }
         Some(())
+    }
+}
+
+/// A run of words of the stack that can be read. *Async-signal-safe.*
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    address: u64,
+    count: u64,
+}
+
+impl Words {
+    /// The word at an index.
+    #[inline]
+    pub(crate) fn read(self, index: u64) -> Option<u64> {
+        // SAFETY: within the run, all of which the reader that made it knows to be readable.
+        (index < self.count)
+            .then(|| unsafe { std::ptr::read_volatile((self.address + index * 8) as *const u64) })
     }
 }
 

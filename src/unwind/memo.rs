@@ -42,15 +42,14 @@ impl Reads {
 struct Step {
     from: State,
     fp_after: u64,
+    /// What was read; a single word stands here twice.
     values: [u64; MAX_READS],
-    /// Where the values were read, relative to the stack pointer.
-    offsets: [i16; MAX_READS],
-    /// How far the stack pointer moved up, in words.
+    /// Where it was read: in words above the stack pointer, and below where that moved to.
+    offsets: [u16; MAX_READS],
+    /// How far the stack pointer moved up, in words; 0 in an empty step.
     advance: u16,
-    /// How many of the values were read; 0 in an empty step.
-    reads: u8,
-    /// Which of them is the new return address.
-    pc_index: u8,
+    /// Which of the values is the new return address.
+    pc_index: u16,
     epoch: u32,
 }
 
@@ -76,14 +75,15 @@ impl Memo {
     ///
     /// *Async-signal-safe.*
     #[inline(always)] // A frame takes a few ns this way, twice as many with the state passed through memory.
-    pub(super) fn recall(&self, from: State, epoch: u32, stack: &mut StackReader) -> Option<State> {
+    pub(super) fn recall(&self, from: State, epoch: u32, stack: &StackReader) -> Option<State> {
         let step = &self.0[Self::index(from.sp)];
-        if step.from != from || step.epoch != epoch || step.reads == 0 {
+        if step.from != from || step.epoch != epoch {
             return None;
         }
-        for i in 0..MAX_READS.min(step.reads.into()) {
-            let address = from.sp.wrapping_add_signed(step.offsets[i].into());
-            if stack.read(address) != Some(step.values[i]) {
+        // All that was read lies between the two stack pointers, so one look at the bounds will do.
+        let words = stack.words(from.sp, step.advance.into())?;
+        for (offset, value) in step.offsets.into_iter().zip(step.values) {
+            if words.read(offset.into())? != value {
                 return None;
             }
         }
@@ -105,31 +105,40 @@ impl Memo {
 impl Step {
     fn new(from: State, to: State, reads: &Reads, epoch: u32) -> Option<Self> {
         let words = reads.words.get(..reads.count)?;
-        let advance = to.sp.checked_sub(from.sp)?;
-        if !advance.is_multiple_of(8) {
-            return None;
-        }
+        let advance = words_above(from.sp, to.sp)?;
         let mut step = Self {
             from,
             fp_after: to.fp,
-            advance: u16::try_from(advance / 8).ok()?,
-            reads: reads.count as u8,
-            pc_index: words.iter().position(|&(_, value)| value == to.pc)? as u8,
+            advance,
+            pc_index: words.iter().position(|&(_, value)| value == to.pc)? as u16,
             epoch,
             ..Self::default()
         };
-        for (i, &(address, value)) in words.iter().enumerate() {
-            let offset = address.wrapping_sub(from.sp) as i64;
-            *step.offsets.get_mut(i)? = i16::try_from(offset).ok()?;
+        for (i, &(address, value)) in words.iter().cycle().take(MAX_READS).enumerate() {
+            let offset = words_above(from.sp, address)?;
+            if offset >= advance {
+                return None;
+            }
+            *step.offsets.get_mut(i)? = offset;
             *step.values.get_mut(i)? = value;
         }
         Some(step)
     }
 }
 
+/// How many whole words `address` lies above `sp`.
+fn words_above(sp: u64, address: u64) -> Option<u16> {
+    let bytes = address.checked_sub(sp)?;
+    match bytes.is_multiple_of(8) {
+        true => u16::try_from(bytes / 8).ok(),
+        false => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::memory::PAGE;
 
     #[test]
     fn a_step_is_recalled_while_it_would_read_the_same() {
@@ -150,9 +159,10 @@ mod tests {
         reads.push(sp + 16, 0x5678);
         let mut memo = Memo::new();
         let recall = |memo: &Memo, from, epoch| {
-            // SAFETY: no pages are said to be readable.
-            let mut stack = unsafe { StackReader::new(sp, sp + 32, 0..0) };
-            memo.recall(from, epoch, &mut stack)
+            let page = sp & !(PAGE - 1);
+            // SAFETY: the words lie on this thread's stack, which can be read to the end of the next page.
+            let stack = unsafe { StackReader::new(sp, sp + 32, page..page + 2 * PAGE) };
+            memo.recall(from, epoch, &stack)
         };
         assert_eq!(recall(&memo, from, 1), None);
         memo.keep(from, to, &reads, 1);
@@ -187,7 +197,9 @@ mod tests {
         assert!(!step(0x1010, &[(0x1008, 3)]), "nor here");
         assert!(!step(0xff0, &[(0x1008, 2)]), "the stack pointer went down");
         assert!(!step(0x1000 + 8 * 65536, &[(0x1008, 2)]), "too far");
-        assert!(!step(0x1010, &[(0x100_0008, 2)]), "too far away");
+        assert!(!step(0x1010, &[(0x1010, 2)]), "beyond where it moved to");
+        assert!(!step(0x1010, &[(0xff8, 2)]), "below where it was");
+        assert!(!step(0x1000, &[(0x1000, 2)]), "it did not move");
         assert!(
             !step(0x1010, &[(0x1000, 2), (0x1008, 2), (0x1010, 2)]),
             "too many"
