@@ -28,6 +28,7 @@ use std::fmt;
 use hashbrown::HashMap;
 
 use crate::profile::{Function, FunctionId, Line, LocationId, MappingId, StringId};
+use crate::sys::allocator;
 use crate::{Error, ErrorKind, Profile};
 use find::Finder;
 use image::Image;
@@ -84,6 +85,10 @@ impl fmt::Display for Unsymbolized {
 /// }
 /// ```
 pub fn symbolize(profile: &mut Profile) -> Vec<Unsymbolized> {
+    allocator::giving_back(|| symbolize_objects(profile))
+}
+
+fn symbolize_objects(profile: &mut Profile) -> Vec<Unsymbolized> {
     let finder = Finder::of_this_process();
     let mut functions = Functions::of(profile);
     let mut unsymbolized = Vec::new();
