@@ -1,23 +1,46 @@
-//! The file behind a mapping: the one that was mapped, or none.
+//! The object behind a mapping: the one that was mapped, or none.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::image::{self, Elf, Image};
-use crate::profile::Mapping;
+use blazesym::helper::read_elf_build_id;
+
+use crate::profile::{LocationId, Mapping, Profile};
+use crate::sys::maps::{Maps, MapsEntry};
 use crate::{Error, ErrorKind};
 
 const DELETED: &str = " (deleted)";
 
-/// Where separate debug files lie, by build id.
-const DEBUG_DIRECTORY: &str = "/usr/lib/debug/.build-id";
+/// Where to read an object.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// In this file.
+    File(PathBuf),
+    /// In this process's memory, where the kernel put it.
+    Vdso,
+}
+
+impl Place {
+    /// How a location is asked for there: by its offset in the file, or by its address.
+    pub(super) fn position(&self, profile: &Profile, location: LocationId) -> u64 {
+        let location = profile.location(location);
+        let offset = || {
+            let mapping = profile.mapping(location.mapping?);
+            let into = location.address.checked_sub(mapping.memory_start)?;
+            into.checked_add(mapping.file_offset)
+        };
+        match self {
+            // No segment of a file reaches to the last byte that there could be.
+            Self::File(_) => offset().unwrap_or(u64::MAX),
+            Self::Vdso => location.address,
+        }
+    }
+}
 
 /// Finds objects for a profile that was probably, but not necessarily, recorded in this process.
 pub(super) struct Finder {
-    /// `/proc/self/maps`.
-    maps: String,
+    maps: Maps,
     /// Where `/proc/self/exe` points, without ` (deleted)`.
     executable: Option<String>,
 }
@@ -26,9 +49,7 @@ impl Finder {
     /// A finder that knows what is mapped now.
     pub(super) fn of_this_process() -> Self {
         Self {
-            maps: fs::read("/proc/self/maps")
-                .map(|maps| String::from_utf8_lossy(&maps).into_owned())
-                .unwrap_or_default(),
+            maps: Maps::read().unwrap_or_default(),
             executable: fs::read_link("/proc/self/exe").ok().map(|path| {
                 let path = path.to_string_lossy();
                 path.strip_suffix(DELETED).unwrap_or(&path).to_owned()
@@ -36,44 +57,40 @@ impl Finder {
         }
     }
 
-    /// The object that a mapping is of.
-    pub(super) fn image(&self, mapping: &Mapping) -> Result<Image, Error> {
-        let here = self.line_of(mapping);
+    /// Where to read the object that a mapping is of.
+    pub(super) fn place(&self, mapping: &Mapping) -> Result<Place, Error> {
+        let here = self.entry_of(mapping);
+        let unsupported = |reason| Err(Error::new(ErrorKind::Unsupported, reason));
         match mapping.filename.as_str() {
-            "[vdso]" => return from_memory(mapping, here.is_some()),
+            "[vdso]" if here.is_some() => return Ok(Place::Vdso),
+            "[vdso]" => return unsupported("the vDSO of another process cannot be read"),
             filename if !filename.starts_with('/') => {
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    "the memory is not mapped from a file",
-                ));
+                return unsupported("the memory is not mapped from a file");
             }
             _ => {}
         }
         // A file that was replaced by renaming is marked as deleted too.
-        let deleted = here.is_some_and(|line| line.ends_with(DELETED));
-        let path = Path::new(&mapping.filename);
+        let deleted = here.filter(|entry| entry.path.ends_with(DELETED));
         let mut candidates = Vec::new();
         if self.executable.as_deref() == Some(&mapping.filename) {
             candidates.push(PathBuf::from("/proc/self/exe"));
         }
-        if !deleted || !mapping.build_id.is_empty() {
-            candidates.push(path.to_owned());
+        if deleted.is_none() || !mapping.build_id.is_empty() {
+            candidates.push(PathBuf::from(&mapping.filename));
         }
-        if let Some(range) = here
-            .filter(|_| deleted)
-            .and_then(|line| line.split(' ').next())
-        {
+        if let Some(entry) = &deleted {
+            let range = format!("{:x}-{:x}", entry.start, entry.end);
             candidates.push(Path::new("/proc/self/map_files").join(range));
         }
         let mut reason = None;
         for candidate in candidates {
-            match matching(&candidate, mapping) {
-                Ok(image) => return Ok(image),
+            match check(&candidate, mapping) {
+                Ok(()) => return Ok(Place::File(candidate)),
                 Err(error) => reason = Some(error),
             }
         }
         match reason {
-            Some(reason) if !deleted => Err(reason),
+            Some(reason) if deleted.is_none() => Err(reason),
             reason => Err(Error::new(
                 ErrorKind::Io,
                 format!(
@@ -85,85 +102,51 @@ impl Finder {
         }
     }
 
-    /// The debug file of an object, where one is installed.
-    pub(super) fn debug_image(&self, elf: &Elf<'_>) -> Option<Image> {
-        let build_id = image::build_id(elf);
-        let (directory, file) = build_id.split_at_checked(2)?;
-        let path = Path::new(DEBUG_DIRECTORY)
-            .join(directory)
-            .join(format!("{file}.debug"));
-        let image = Image::open(&path).ok()?;
-        let same = image.elf().ok().map(|elf| image::build_id(&elf)) == Some(build_id);
-        same.then_some(image)
-    }
-
-    /// The line of `/proc/self/maps` where this mapping begins; none if the profile is of another process or time.
-    fn line_of(&self, mapping: &Mapping) -> Option<&str> {
-        self.maps.lines().find(|line| {
-            let mut fields = line.splitn(6, ' ');
-            let range = fields.next().and_then(|range| range.split_once('-'));
-            let path = fields.nth(4).unwrap_or_default().trim_start();
-            let hex = |number| u64::from_str_radix(number, 16).unwrap_or(0);
-            range.is_some_and(|(start, limit)| {
-                (hex(start)..hex(limit)).contains(&mapping.memory_start)
-            }) && path.strip_suffix(DELETED).unwrap_or(path) == mapping.filename
+    /// The entry of `/proc/self/maps` where this mapping begins; none if the profile is of another process or time.
+    fn entry_of(&self, mapping: &Mapping) -> Option<MapsEntry<'_>> {
+        self.maps.entries().find(|entry| {
+            (entry.start..entry.end).contains(&mapping.memory_start)
+                && entry.path.strip_suffix(DELETED).unwrap_or(entry.path) == mapping.filename
         })
     }
 }
 
-/// Opens a file, if it is the mapped one as far as build ids can tell.
-fn matching(path: &Path, mapping: &Mapping) -> Result<Image, Error> {
-    let image = Image::open(path).map_err(|error| {
+/// Refuses a file that is not the mapped one, as far as build ids can tell.
+fn check(path: &Path, mapping: &Mapping) -> Result<(), Error> {
+    let path_shown = path.display();
+    let is_file = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not a regular file")),
+    });
+    is_file.map_err(|error| {
         Error::with_source(
             ErrorKind::Io,
-            format!("{} cannot be opened", path.display()),
+            format!("{path_shown} cannot be opened"),
             error,
         )
     })?;
-    let found = image::build_id(&image.elf()?);
-    if mapping.build_id.is_empty() || mapping.build_id == found {
-        return Ok(image);
+    if mapping.build_id.is_empty() {
+        return Ok(());
     }
-    let found = match found.as_str() {
-        "" => "none",
-        found => found,
+    let found = read_elf_build_id(path).map_err(|error| {
+        Error::new(
+            ErrorKind::InvalidData,
+            format!("the build id of {path_shown} cannot be read: {error:#}"),
+        )
+    })?;
+    let found: String = match found {
+        Some(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        None => "none".to_owned(),
     };
+    if found == mapping.build_id {
+        return Ok(());
+    }
     Err(Error::new(
         ErrorKind::InvalidData,
         format!(
-            "{} is another build than the one that was mapped: its build id is {found}, not {}; \
+            "{path_shown} is another build than the one that was mapped: its build id is {found}, not {}; \
              symbolize before replacing it",
-            path.display(),
             mapping.build_id
         ),
     ))
-}
-
-/// Copies an object out of this process's memory.
-fn from_memory(mapping: &Mapping, is_here: bool) -> Result<Image, Error> {
-    if !is_here {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "the vDSO of another process cannot be read",
-        ));
-    }
-    // The range is one that the kernel lists as mapped, and the read goes through the kernel: it fails rather than
-    // faults.
-    let read = || -> io::Result<Image> {
-        let memory = File::open("/proc/self/mem")?;
-        let len = mapping.memory_limit - mapping.memory_start;
-        Image::filled(usize::try_from(len).map_err(io::Error::other)?, |bytes| {
-            memory.read_exact_at(bytes, mapping.memory_start)
-        })
-    };
-    let image = read().map_err(|error| {
-        Error::with_source(ErrorKind::Os, "the vDSO cannot be read from memory", error)
-    })?;
-    match mapping.build_id.is_empty() || mapping.build_id == image::build_id(&image.elf()?) {
-        true => Ok(image),
-        false => Err(Error::new(
-            ErrorKind::InvalidData,
-            "the vDSO is another build than this kernel's",
-        )),
-    }
 }

@@ -1,36 +1,44 @@
 //! Names for addresses: fills a [`Profile`] with functions, files, lines and inlined frames.
 //!
 //! [`symbolize`] opens the object behind each mapping, checks that it is the one that was mapped, and looks the
-//! addresses up in its debug information and its symbol tables. Nothing outlives the call: no cache, no thread.
+//! addresses up in its debug information and its symbol tables, one object after the other. blazesym does the reading;
+//! which file to read, and what becomes of the names, is decided here. Nothing outlives the call: no cache, no thread.
 //!
 //! # What it reads
 //!
 //! - The file itself: the running executable through `/proc/self/exe`, a file that was deleted or replaced under a
 //!   running process through `/proc/self/map_files` (which takes `CAP_CHECKPOINT_RESTORE`), the vDSO from memory.
-//! - DWARF 2 to 5 in it or in `/usr/lib/debug/.build-id`, zlib-compressed or not; then `.symtab`, then `.dynsym`.
+//! - DWARF 2 to 5, zlib-compressed or not, in it or in the debug file that its `.gnu_debuglink` names: under
+//!   `/usr/lib/debug`, by build id or path, or beside it; then `.symtab`, then `.dynsym`.
 //!
 //! # What it does not
 //!
-//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF (`.dwo`) gives lines and
-//! symbol names but no inlined frames; `.gnu_debugaltlink`, zstd-compressed debug sections, and objects other than
-//! 64-bit little-endian ELF are not read. A symbol without a size covers nothing.
-#![deny(unsafe_code)]
+//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF gives inlined frames only
+//! from a `.dwp` beside the file. zstd-compressed debug sections are not read, a stripped file without
+//! `.gnu_debuglink` has no debug file, and a symbol without a size covers nothing. Where a function begins
+//! (`start_line`) stays open. Some kinds of damage to a file make the library panic: the panic is caught, and what the
+//! process's panic hook does about it, it does; a program built with `panic = "abort"` would end.
+#![forbid(unsafe_code)]
 
-mod dwarf;
-mod file_map;
 mod find;
-mod image;
+mod functions;
 mod name;
-mod symbols;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use blazesym::Pid;
+use blazesym::symbolize::source::{Elf, Process, Source};
+use blazesym::symbolize::{Input, Reason, Sym, Symbolized, Symbolizer};
 use hashbrown::HashMap;
 
-use crate::profile::{Function, FunctionId, Line, LocationId, MappingId, StringId};
+use crate::profile::{LocationId, MappingId};
+use crate::sys::allocator;
 use crate::{Error, ErrorKind, Profile};
-use find::Finder;
-use image::Image;
+use find::{Finder, Place};
+use functions::Functions;
+
+const NO_SYMBOL: &str = "no symbol covers them";
 
 /// Addresses that [`symbolize`] left without a name, and why.
 #[derive(Debug)]
@@ -84,6 +92,10 @@ impl fmt::Display for Unsymbolized {
 /// }
 /// ```
 pub fn symbolize(profile: &mut Profile) -> Vec<Unsymbolized> {
+    allocator::giving_back(|| symbolize_objects(profile))
+}
+
+fn symbolize_objects(profile: &mut Profile) -> Vec<Unsymbolized> {
     let finder = Finder::of_this_process();
     let mut functions = Functions::of(profile);
     let mut unsymbolized = Vec::new();
@@ -101,7 +113,7 @@ pub fn symbolize(profile: &mut Profile) -> Vec<Unsymbolized> {
                 locations: left,
                 reason: outcome
                     .err()
-                    .unwrap_or_else(|| Error::new(ErrorKind::Unsupported, "no symbol covers them")),
+                    .unwrap_or_else(|| Error::new(ErrorKind::Unsupported, NO_SYMBOL)),
             });
         }
     }
@@ -142,179 +154,93 @@ fn objects(profile: &Profile) -> Vec<ObjectLocations> {
     objects
 }
 
+/// Names one object's locations: by debug information and, where that is missing, damaged or poor, by symbols.
 fn symbolize_object(
     profile: &mut Profile,
     functions: &mut Functions,
     finder: &Finder,
     object: &ObjectLocations,
 ) -> Result<(), Error> {
-    let image = finder.image(profile.mapping(object.mapping))?;
-    let elf = image.elf()?;
-    let mut queries = Vec::with_capacity(object.locations.len());
-    for &id in &object.locations {
-        let location = profile.location(id);
-        let Some(mapping) = location.mapping else {
-            continue;
-        };
-        let mapping = profile.mapping(mapping);
-        let offset = location
-            .address
-            .checked_sub(mapping.memory_start)
-            .map(|into| into.wrapping_add(mapping.file_offset));
-        if let Some(address) = offset.and_then(|offset| image::virtual_address(&elf, offset)) {
-            queries.push((address, id));
+    let place = finder.place(profile.mapping(object.mapping))?;
+    let locations = &object.locations;
+    let positions: Vec<u64> = locations
+        .iter()
+        .map(|&id| place.position(profile, id))
+        .collect();
+
+    let mut symbols = vec![None; locations.len()];
+    let by_symbols = look_up(&place, &positions, false, &mut |index, found| {
+        symbols[index] = Some(found.name.clone().into_owned());
+    });
+    let by_debug_info = look_up(&place, &positions, true, &mut |index, found| {
+        let frames = functions::frames(found, symbols[index].as_deref());
+        functions.set_lines(profile, locations[index], frames);
+    });
+    for (&location, symbol) in locations.iter().zip(&symbols) {
+        if let Some(symbol) = symbol
+            && profile.location(location).lines.is_empty()
+        {
+            functions.set_lines(profile, location, [(symbol.as_str(), None)]);
         }
     }
-    queries.sort_unstable();
-    let addresses: Vec<u64> = queries.iter().map(|&(address, _)| address).collect();
+    by_debug_info.and(by_symbols)
+}
 
-    let separate = match image::has_debug_info(&elf) {
-        true => None,
-        false => finder.debug_image(&elf),
-    };
-    let separate_elf = separate.as_ref().and_then(|image| image.elf().ok());
-    let symbols = symbols::find(separate_elf.iter().chain([&elf]), &addresses);
-
-    let debug = match (&separate, &separate_elf) {
-        (Some(image), Some(elf)) => (image, elf),
-        _ => (&image, &elf),
-    };
-    let mut emit = |query: usize, frames: &[Frame]| {
-        functions.set_lines(profile, queries[query].1, frames, symbols[query]);
-    };
-    let debug = frames_from_debug_info(debug.0, debug.1, &addresses, &mut emit);
-
-    let mut without = 0;
-    for (query, &symbol) in symbols.iter().enumerate() {
-        let location = queries[query].1;
-        if profile.location(location).lines.is_empty() {
-            match symbol {
-                Some(_) => functions.set_lines(profile, location, &[], symbol),
-                None => without += 1,
+/// Looks positions in one object up, and says why some were not found.
+///
+/// Nothing that was read outlives the call: the peak is that of the largest object.
+fn look_up(
+    place: &Place,
+    positions: &[u64],
+    debug_syms: bool,
+    found: &mut dyn FnMut(usize, &Sym),
+) -> Result<(), Error> {
+    let look_up = || {
+        let symbolizer = Symbolizer::builder().enable_demangling(false).build();
+        let answers = match place {
+            Place::File(path) => {
+                let mut elf = Elf::new(path);
+                elf.debug_syms = debug_syms;
+                symbolizer.symbolize(&Source::Elf(elf), Input::FileOffset(positions))
+            }
+            Place::Vdso => {
+                let mut process = Process::new(Pid::Slf);
+                process.perf_map = false;
+                process.map_files = false;
+                symbolizer.symbolize(&Source::Process(process), Input::AbsAddr(positions))
+            }
+        };
+        let answers = answers.map_err(|error| {
+            let message = format!("the object cannot be read: {error:#}");
+            Error::new(ErrorKind::InvalidData, message)
+        })?;
+        let mut outcome = Ok(());
+        for (index, answer) in answers.iter().enumerate() {
+            match answer {
+                // Such a symbol would cover all up to the next one: a PLT, say.
+                Symbolized::Sym(symbol) if symbol.size.is_none() => {}
+                Symbolized::Sym(symbol) => found(index, symbol),
+                Symbolized::Unknown(reason) => outcome = Err(*reason),
             }
         }
-    }
-    match debug {
-        Err(reason) if without > 0 => Err(reason),
-        _ if without == queries.len() && !image::has_symbols(&elf) => Err(Error::new(
+        outcome.map_err(explained)
+    };
+    // The library panics at some kinds of damage, which must not take the host with it.
+    catch_unwind(AssertUnwindSafe(look_up)).unwrap_or_else(|_| Err(explained(Reason::IgnoredError)))
+}
+
+/// Why an address has no name, and what to do about it.
+fn explained(reason: Reason) -> Error {
+    match reason {
+        Reason::MissingSyms => Error::new(
             ErrorKind::Unsupported,
-            "the file has neither debug information nor symbols; keep them when stripping \
-             (strip --strip-debug), or put them into /usr/lib/debug/.build-id",
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn frames_from_debug_info(
-    image: &Image,
-    elf: &image::Elf<'_>,
-    addresses: &[u64],
-    emit: &mut dyn FnMut(usize, &[Frame]),
-) -> Result<(), Error> {
-    if !image::has_debug_info(elf) {
-        return Ok(());
-    }
-    let sections = image::DebugSections::read(elf)?;
-    dwarf::find_frames(&sections, addresses, || image.give_back_pages(), emit).map_err(|error| {
-        Error::new(
+            "no symbol covers them, and the file was stripped; keep its symbols (strip --strip-debug), or install its \
+             debug information in /usr/lib/debug",
+        ),
+        Reason::IgnoredError => Error::new(
             ErrorKind::InvalidData,
-            format!("the debug information cannot be read ({error}); its symbols were used"),
-        )
-    })
-}
-
-/// One frame at an address, as debug information describes it.
-struct Frame<'d> {
-    /// The symbol or, failing that, the name in the source.
-    symbol: Option<&'d str>,
-    /// The name in the source, without what encloses it.
-    source_name: Option<&'d str>,
-    file: Option<&'d str>,
-    /// From 1; 0 where unknown.
-    line: u32,
-    /// From 1; 0 where unknown.
-    column: u32,
-    /// The line where the function is declared in `file`; 0 where unknown or elsewhere.
-    start_line: u32,
-}
-
-/// The functions of a profile, each once.
-struct Functions {
-    ids: HashMap<Function, FunctionId>,
-    /// Name and system name of every symbol so far.
-    names: HashMap<StringId, (StringId, StringId)>,
-}
-
-impl Functions {
-    fn of(profile: &Profile) -> Self {
-        let functions = profile.functions().iter().enumerate();
-        Self {
-            ids: functions
-                .map(|(index, &function)| (function, FunctionId(index as u32)))
-                .collect(),
-            names: HashMap::new(),
-        }
-    }
-
-    /// Gives a location its lines; `symbol` names the outermost frame if nothing better does.
-    fn set_lines(
-        &mut self,
-        profile: &mut Profile,
-        location: LocationId,
-        frames: &[Frame],
-        symbol: Option<&str>,
-    ) {
-        let by_symbol = [Frame {
-            symbol,
-            source_name: None,
-            file: None,
-            line: 0,
-            column: 0,
-            start_line: 0,
-        }];
-        let frames = match frames {
-            [] => &by_symbol,
-            frames => frames,
-        };
-        let mut lines = Vec::with_capacity(frames.len());
-        let mut has_filenames = false;
-        for (index, frame) in frames.iter().enumerate() {
-            let outermost = index + 1 == frames.len();
-            let Some(symbol) = frame.symbol.or(symbol.filter(|_| outermost)) else {
-                continue;
-            };
-            has_filenames |= frame.file.is_some();
-            lines.push(Line {
-                function: self.intern(profile, symbol, frame),
-                line: i64::from(frame.line),
-                column: i64::from(frame.column),
-            });
-        }
-        if let Some(mapping) = profile.location(location).mapping {
-            let mapping = &mut profile.mappings_mut()[mapping.index()];
-            mapping.has_functions |= !lines.is_empty();
-            mapping.has_filenames |= has_filenames;
-            mapping.has_line_numbers |= lines.iter().any(|line| line.line != 0);
-            mapping.has_inline_frames |= lines.len() > 1;
-        }
-        profile.locations_mut()[location.index()].lines = lines;
-    }
-
-    fn intern(&mut self, profile: &mut Profile, symbol: &str, frame: &Frame) -> FunctionId {
-        let symbol_id = profile.intern(symbol);
-        let (name, system_name) = *self.names.entry(symbol_id).or_insert_with(|| {
-            let (name, system_name) = name::names(symbol, frame.source_name);
-            (profile.intern(&name), profile.intern(system_name))
-        });
-        let function = Function {
-            name,
-            system_name,
-            filename: profile.intern(frame.file.unwrap_or("")),
-            start_line: i64::from(frame.start_line),
-        };
-        *self
-            .ids
-            .entry(function)
-            .or_insert_with(|| profile.push_function(function))
+            "the debug information or the symbols are damaged",
+        ),
+        _ => Error::new(ErrorKind::Unsupported, NO_SYMBOL),
     }
 }

@@ -22,7 +22,7 @@ impl MapsEntry<'_> {
 }
 
 /// The text of `/proc/self/maps`, read in one piece.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Maps(String);
 
 impl Maps {

@@ -17,6 +17,8 @@
 //!
 //! None of them locks, allocates, panics or touches thread-local state of ours.
 
+#[cfg(feature = "symbolize")]
+pub(crate) mod allocator;
 pub(crate) mod arch;
 pub(crate) mod clock;
 pub(crate) mod fork;

@@ -37,6 +37,8 @@ fn symbolize_live(address: u64, build_id: &str) -> (Vec<Frame>, String) {
 
 struct Held<T>(T);
 
+const BEFORE_DEREF: i64 = line!() as i64;
+
 impl<T> std::ops::Deref for Held<T> {
     type Target = T;
 
@@ -62,7 +64,10 @@ fn names_of_generics_are_whole() {
     );
     assert!(frame.system_name.starts_with("_"), "{frame:?}");
     assert!(Path::new(&frame.file).ends_with("tests/symbolize/live.rs"));
-    assert!(frame.start_line > 0 && frame.line >= frame.start_line);
+    assert!(
+        (BEFORE_DEREF..BEFORE_DEREF + 9).contains(&frame.line),
+        "{frame:?}"
+    );
 }
 
 #[test]
@@ -113,10 +118,8 @@ fn assert_true_or_refused(frames: &[Frame], left: &str) {
         ),
         frames => {
             let function = frames.last().expect("it has frames");
-            assert_eq!(
-                (function.name.as_str(), function.start_line),
-                ("exported", 7)
-            );
+            assert_eq!(function.name, "exported");
+            assert!((7..=12).contains(&function.line), "{function:?}");
         }
     }
 }
@@ -129,7 +132,8 @@ fn a_library_that_was_deleted_while_it_was_mapped() {
     let build_id = build_id(&path);
     let address = open_library(&path);
     let (frames, _) = symbolize_live(address, &build_id);
-    assert_eq!(frames.last().expect("it has frames").start_line, 7);
+    assert_ne!(frames, []);
+    assert_true_or_refused(&frames, "");
 
     fs::remove_file(&path).expect("it can be removed");
     for build_id in [build_id.as_str(), ""] {
@@ -146,11 +150,7 @@ fn a_library_that_was_replaced_while_it_was_mapped() {
     let build_id = build_id(&path);
     let address = open_library(&path);
     let source = directory.path().join("code.c");
-    fs::write(
-        &source,
-        format!("int first(int x) {{ return x; }}\n\n{C_SOURCE}"),
-    )
-    .expect("it can be written");
+    fs::write(&source, format!("{}{C_SOURCE}", "\n".repeat(20))).expect("it can be written");
     fs::remove_file(&path).expect("it can be removed");
     run(Command::new("gcc")
         .current_dir(directory.path())

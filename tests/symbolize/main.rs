@@ -81,7 +81,6 @@ struct Frame {
     system_name: String,
     file: String,
     line: i64,
-    start_line: i64,
 }
 
 fn frames(profile: &Profile, location: LocationId) -> Vec<Frame> {
@@ -96,7 +95,6 @@ fn frames(profile: &Profile, location: LocationId) -> Vec<Frame> {
                 system_name: profile.string(function.system_name).to_owned(),
                 file: profile.string(function.filename).to_owned(),
                 line: line.line,
-                start_line: function.start_line,
             }
         })
         .collect()
