@@ -9,7 +9,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use super::engine::Rate;
 use super::handler::Cookie;
 use crate::aggregate::ThreadLabels;
-use crate::sys::thread::{Identity, TaskDir, identity};
+use crate::sys::thread::{Identity, NewestId, TaskDir, identity};
 use crate::sys::timer::CpuTimer;
 
 /// Known threads that one scan looks at again, for their names and whether they are still the same: the cost of a scan stays
@@ -20,6 +20,10 @@ const LOOKS_PER_SCAN: usize = 4;
 const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// The longest time between two looks at a thread.
 const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// The longest time between two scans that list all threads. Between, a scan lists them only if one may have begun; where it
+/// cannot tell (a container that makes up `/proc/loadavg`), new threads wait for this.
+const FULL_SCAN: Duration = Duration::from_millis(100);
 
 /// How threads are made to tick.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,8 @@ pub(super) enum Arming {
 #[derive(Debug)]
 pub(super) struct Threads {
     dir: TaskDir,
+    newest_id: NewestId,
+    next_full_scan: Instant,
     recording: u32,
     arming: Arming,
     /// The profiler's own thread, which is not sampled.
@@ -65,6 +71,8 @@ impl Threads {
     pub(super) fn new(recording: u32, arming: Arming) -> io::Result<Self> {
         Ok(Self {
             dir: TaskDir::open()?,
+            newest_id: NewestId::open()?,
+            next_full_scan: Instant::now(),
             recording,
             arming,
             own: None,
@@ -87,6 +95,13 @@ impl Threads {
 
     /// Arms the threads that are new and retires those that are gone.
     pub(super) fn scan(&mut self) -> io::Result<()> {
+        self.look_again();
+        let now = Instant::now();
+        // Asked first: a thread that begins after the question is seen by the next one.
+        if !self.newest_id.has_moved() && now < self.next_full_scan {
+            return Ok(());
+        }
+        self.next_full_scan = now + FULL_SCAN;
         let mut tids = std::mem::take(&mut self.tids);
         let listed = self.dir.list(&mut tids);
         if listed.is_ok() {
@@ -104,7 +119,6 @@ impl Threads {
                     .collect();
                 gone.into_iter().for_each(|tid| self.retire(tid));
             }
-            self.look_again();
         }
         self.tids = tids;
         listed
@@ -212,10 +226,15 @@ impl Threads {
         }
     }
 
-    /// Reads the names of all live threads as they are now.
+    /// Reads the names of the live threads that were sampled, as they are now.
     pub(super) fn refresh_names(&mut self) {
-        let tids: Vec<i32> = self.live.keys().copied().collect();
-        tids.into_iter().for_each(|tid| self.look_at(tid));
+        let sampled: Vec<i32> = self
+            .live
+            .iter()
+            .filter(|(_, live)| self.sampled.contains(&live.serial))
+            .map(|(&tid, _)| tid)
+            .collect();
+        sampled.into_iter().for_each(|tid| self.look_at(tid));
     }
 
     /// The serial number that a sample is counted under: that of its own timer's thread, or of the live thread of an id.

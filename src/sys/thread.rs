@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 
 /// The kernel's id of the calling thread. *Async-signal-safe.*
 pub(crate) fn current_tid() -> i32 {
@@ -75,6 +76,38 @@ impl TaskDir {
     }
 }
 
+/// Tells without a walk through `/proc` that no thread can have begun: by the id that the kernel gave out last.
+#[derive(Debug)]
+pub(crate) struct NewestId {
+    loadavg: fs::File,
+    last: Option<u64>,
+}
+
+impl NewestId {
+    /// Opens `/proc/loadavg`; the descriptor does not cross exec.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self {
+            loadavg: fs::File::open("/proc/loadavg")?,
+            last: None,
+        })
+    }
+
+    /// Whether the kernel may have given out an id since the last call, to a thread or process of the same namespace.
+    pub(crate) fn has_moved(&mut self) -> bool {
+        let mut buffer = [0; 128];
+        // The newest id is the last field (proc_loadavg(5)).
+        let newest = self
+            .loadavg
+            .read_at(&mut buffer, 0)
+            .ok()
+            .and_then(|len| std::str::from_utf8(buffer.get(..len)?).ok())
+            .and_then(|text| text.trim_end().rsplit(' ').next()?.parse().ok());
+        let moved = newest.is_none() || newest != self.last;
+        self.last = newest;
+        moved
+    }
+}
+
 /// The names in a buffer of `struct linux_dirent64`: inode (8 bytes), offset (8), record length (2), type (1), name.
 fn directory_entries(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -118,6 +151,8 @@ mod tests {
     #[test]
     fn finds_threads_with_names_and_start_times() {
         let mut dir = TaskDir::open().unwrap();
+        let mut newest = NewestId::open().unwrap();
+        newest.has_moved();
         let (tell_tid, tid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::Builder::new()
@@ -128,6 +163,7 @@ mod tests {
             })
             .unwrap();
         let tid = tid.recv().unwrap();
+        assert!(newest.has_moved());
         let mut tids = Vec::new();
         dir.list(&mut tids).unwrap();
         assert!(tids.contains(&tid) && tids.contains(&current_tid()));
