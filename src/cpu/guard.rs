@@ -54,14 +54,8 @@ impl Guard {
             .take()
             .expect("`finish` takes the guard, so it runs once");
         let profile = recording.stop()?;
-        self.write(&profile)?;
+        profile.save_as(&self.path, self.format)?;
         Ok(profile)
-    }
-
-    fn write(&self, profile: &Profile) -> Result<()> {
-        let mut file = OutputFile::create(&self.path)?;
-        profile.write(self.format, &mut file)?;
-        file.commit()
     }
 }
 
@@ -74,7 +68,9 @@ impl Drop for Guard {
         if !recording.is_own() {
             return;
         }
-        let written = recording.stop().and_then(|profile| self.write(&profile));
+        let written = recording
+            .stop()
+            .and_then(|profile| profile.save_as(&self.path, self.format));
         if let Err(error) = written {
             // Nobody is left to return it to, and a profile that is missing without a word is worse than a line.
             eprintln!("sigprof: no profile was written: {error}");
