@@ -1,5 +1,6 @@
 //! RAII: record from here until the guard goes out of scope, then write the file.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::profiler::Profiler;
@@ -72,8 +73,10 @@ impl Drop for Guard {
             .stop()
             .and_then(|profile| profile.save_as(&self.path, self.format));
         if let Err(error) = written {
-            // Nobody is left to return it to, and a profile that is missing without a word is worse than a line.
-            eprintln!("sigprof: no profile was written: {error}");
+            // Nobody is left to return it to, and a profile that is missing without a word is worse than a line. `eprintln`
+            // would panic where stderr takes none.
+            let line = format!("sigprof: no profile was written: {error}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
 }
