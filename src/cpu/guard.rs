@@ -25,9 +25,11 @@ impl Guard {
     /// Starts `profiler` for a file of this format at `path`, which is tried first.
     pub(crate) fn start(profiler: Profiler, path: &Path, format: Format) -> Result<Self> {
         OutputFile::probe(path)?;
+        // The program may change its directory, and the file belongs where it was tried.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Ok(Self {
             recording: Some(profiler.start()?),
-            path: path.to_owned(),
+            path,
             format,
         })
     }
