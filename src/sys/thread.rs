@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 /// The kernel's id of the calling thread. *Async-signal-safe.*
 pub(crate) fn current_tid() -> i32 {
@@ -27,18 +27,18 @@ pub(crate) fn thread_pointer() -> u64 {
     pointer
 }
 
-/// An open `/proc/self/task`, so that a scan is two system calls for a small process.
+/// `/proc/self/task`. It is opened for each scan: a descriptor that stays open would be handed down to forked children, and
+/// a program that closes all of its descriptors would find ours closing one of its own later.
 #[derive(Debug)]
 pub(crate) struct TaskDir {
-    dir: OwnedFd,
     buffer: Vec<u64>,
 }
 
 impl TaskDir {
-    /// Opens the directory; the descriptor does not cross exec.
+    /// Finds out whether the directory can be opened.
     pub(crate) fn open() -> io::Result<Self> {
+        open_tasks()?;
         Ok(Self {
-            dir: fs::File::open("/proc/self/task")?.into(),
             buffer: vec![0; 1024],
         })
     }
@@ -46,15 +46,13 @@ impl TaskDir {
     /// Puts the ids of all threads into `tids`, in ascending order.
     pub(crate) fn list(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
         tids.clear();
-        let fd = self.dir.as_raw_fd();
-        // SAFETY: the descriptor is open.
-        super::check(unsafe { libc::lseek(fd, 0, libc::SEEK_SET) })?;
+        let dir = open_tasks()?;
         loop {
-            // SAFETY: the buffer is as long as said, and aligned for the records.
+            // SAFETY: the descriptor is open; the buffer is as long as said, and aligned for the records.
             let filled = super::check(unsafe {
                 libc::syscall(
                     libc::SYS_getdents64,
-                    fd,
+                    dir.as_raw_fd(),
                     self.buffer.as_mut_ptr(),
                     size_of_val(&self.buffer[..]),
                 )
@@ -73,6 +71,10 @@ impl TaskDir {
         tids.sort_unstable();
         Ok(())
     }
+}
+
+fn open_tasks() -> io::Result<fs::File> {
+    fs::File::open("/proc/self/task")
 }
 
 /// The names in a buffer of `struct linux_dirent64`: inode (8 bytes), offset (8), record length (2), type (1), name.
