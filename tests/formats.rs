@@ -9,4 +9,6 @@ mod formats {
     mod samples;
     mod speed;
 }
+#[path = "support/large.rs"]
+mod large;
 mod support;

@@ -1,5 +1,6 @@
 //! RAII: record from here until the guard goes out of scope, then write the file.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::profiler::Profiler;
@@ -24,9 +25,11 @@ impl Guard {
     /// Starts `profiler` for a file of this format at `path`, which is tried first.
     pub(crate) fn start(profiler: Profiler, path: &Path, format: Format) -> Result<Self> {
         OutputFile::probe(path)?;
+        // The program may change its directory, and the file belongs where it was tried.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Ok(Self {
             recording: Some(profiler.start()?),
-            path: path.to_owned(),
+            path,
             format,
         })
     }
@@ -54,14 +57,8 @@ impl Guard {
             .take()
             .expect("`finish` takes the guard, so it runs once");
         let profile = recording.stop()?;
-        self.write(&profile)?;
+        profile.save_as(&self.path, self.format)?;
         Ok(profile)
-    }
-
-    fn write(&self, profile: &Profile) -> Result<()> {
-        let mut file = OutputFile::create(&self.path)?;
-        profile.write(self.format, &mut file)?;
-        file.commit()
     }
 }
 
@@ -74,10 +71,14 @@ impl Drop for Guard {
         if !recording.is_own() {
             return;
         }
-        let written = recording.stop().and_then(|profile| self.write(&profile));
+        let written = recording
+            .stop()
+            .and_then(|profile| profile.save_as(&self.path, self.format));
         if let Err(error) = written {
-            // Nobody is left to return it to, and a profile that is missing without a word is worse than a line.
-            eprintln!("sigprof: no profile was written: {error}");
+            // Nobody is left to return it to, and a profile that is missing without a word is worse than a line. `eprintln`
+            // would panic where stderr takes none.
+            let line = format!("sigprof: no profile was written: {error}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
 }

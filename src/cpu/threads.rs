@@ -71,7 +71,7 @@ impl Threads {
     pub(super) fn new(recording: u32, arming: Arming) -> io::Result<Self> {
         Ok(Self {
             dir: TaskDir::open()?,
-            newest_id: NewestId::open()?,
+            newest_id: NewestId::default(),
             next_full_scan: Instant::now(),
             recording,
             arming,

@@ -136,7 +136,11 @@ impl Profile {
     /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let format = Format::from_path(path)?;
+        self.save_as(path, Format::from_path(path)?)
+    }
+
+    /// Writes the profile to a file in this format, whatever its name; else like [`save`](Self::save).
+    pub(crate) fn save_as(&self, path: &Path, format: Format) -> Result<()> {
         let mut file = OutputFile::create(path)?;
         write_to(self, format, &mut file)
             .map_err(|e| e.into_error(format_args!("`{}`", path.display())))?;

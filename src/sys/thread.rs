@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
 
 /// The kernel's id of the calling thread. *Async-signal-safe.*
 pub(crate) fn current_tid() -> i32 {
@@ -28,18 +27,18 @@ pub(crate) fn thread_pointer() -> u64 {
     pointer
 }
 
-/// An open `/proc/self/task`, so that a scan is two system calls for a small process.
+/// `/proc/self/task`. It is opened for each scan: a descriptor that stays open would be handed down to forked children, and
+/// a program that closes all of its descriptors would find ours closing one of its own later.
 #[derive(Debug)]
 pub(crate) struct TaskDir {
-    dir: OwnedFd,
     buffer: Vec<u64>,
 }
 
 impl TaskDir {
-    /// Opens the directory; the descriptor does not cross exec.
+    /// Finds out whether the directory can be opened.
     pub(crate) fn open() -> io::Result<Self> {
+        open_tasks()?;
         Ok(Self {
-            dir: fs::File::open("/proc/self/task")?.into(),
             buffer: vec![0; 1024],
         })
     }
@@ -47,15 +46,13 @@ impl TaskDir {
     /// Puts the ids of all threads into `tids`, in ascending order.
     pub(crate) fn list(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
         tids.clear();
-        let fd = self.dir.as_raw_fd();
-        // SAFETY: the descriptor is open.
-        super::check(unsafe { libc::lseek(fd, 0, libc::SEEK_SET) })?;
+        let dir = open_tasks()?;
         loop {
-            // SAFETY: the buffer is as long as said, and aligned for the records.
+            // SAFETY: the descriptor is open; the buffer is as long as said, and aligned for the records.
             let filled = super::check(unsafe {
                 libc::syscall(
                     libc::SYS_getdents64,
-                    fd,
+                    dir.as_raw_fd(),
                     self.buffer.as_mut_ptr(),
                     size_of_val(&self.buffer[..]),
                 )
@@ -76,34 +73,23 @@ impl TaskDir {
     }
 }
 
-/// Tells without a walk through `/proc` that no thread can have begun: by the id that the kernel gave out last.
-#[derive(Debug)]
-pub(crate) struct NewestId {
-    loadavg: fs::File,
-    last: Option<u64>,
+fn open_tasks() -> io::Result<fs::File> {
+    fs::File::open("/proc/self/task")
 }
 
-impl NewestId {
-    /// Opens `/proc/loadavg`; the descriptor does not cross exec.
-    pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self {
-            loadavg: fs::File::open("/proc/loadavg")?,
-            last: None,
-        })
-    }
+/// Tells without a walk through `/proc` that no thread can have begun: by the id that the kernel gave out last.
+#[derive(Debug, Default)]
+pub(crate) struct NewestId(Option<u64>);
 
+impl NewestId {
     /// Whether the kernel may have given out an id since the last call, to a thread or process of the same namespace.
     pub(crate) fn has_moved(&mut self) -> bool {
-        let mut buffer = [0; 128];
         // The newest id is the last field (proc_loadavg(5)).
-        let newest = self
-            .loadavg
-            .read_at(&mut buffer, 0)
+        let newest = fs::read_to_string("/proc/loadavg")
             .ok()
-            .and_then(|len| std::str::from_utf8(buffer.get(..len)?).ok())
             .and_then(|text| text.trim_end().rsplit(' ').next()?.parse().ok());
-        let moved = newest.is_none() || newest != self.last;
-        self.last = newest;
+        let moved = newest.is_none() || newest != self.0;
+        self.0 = newest;
         moved
     }
 }
@@ -151,7 +137,7 @@ mod tests {
     #[test]
     fn finds_threads_with_names_and_start_times() {
         let mut dir = TaskDir::open().unwrap();
-        let mut newest = NewestId::open().unwrap();
+        let mut newest = NewestId::default();
         newest.has_moved();
         let (tell_tid, tid) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();

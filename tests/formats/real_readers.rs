@@ -7,7 +7,8 @@ use std::process::Command;
 use sigprof::Profile;
 use sigprof::profile::{Function, Line, Location, Mapping, ValueType};
 
-use super::samples::{by_hand, large};
+use super::samples::by_hand;
+use crate::large::large;
 use crate::support::{go_pprof, run, tool};
 
 /// A program with a function of its own and one in a library, which prints where they are and what is mapped.

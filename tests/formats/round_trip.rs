@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use sigprof::profile::{Location, ValueType};
 use sigprof::{ErrorKind, Format, Profile};
 
-use super::samples::{any_profile, by_hand, large};
+use super::samples::{any_profile, by_hand};
+use crate::large::large;
 
 fn write(profile: &Profile, format: Format) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sigprof::{Format, Profile};
 
-use super::samples;
+use crate::large::large;
 
 /// The most memory that the process ever held, in MiB.
 fn peak_mib() -> u64 {
@@ -28,7 +28,7 @@ fn cpu_time() -> Duration {
 #[test]
 #[ignore = "takes seconds and means something in a release build only"]
 fn a_million_samples() {
-    let profile = samples::large(1_000_000, 100_000, 64);
+    let profile = large(1_000_000, 100_000, 64);
     for format in [Format::Pprof, Format::PprofUncompressed, Format::CpuProfile] {
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = peak_mib();

@@ -1,0 +1,311 @@
+//! Paths that cannot be written: an error before the run where that can be known, else a sentence at its end.
+
+use std::ffi::CString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use sigprof::{ErrorKind, profile_to};
+
+use crate::check::{
+    assert_complete, assert_nothing_runs, child_in, directory, is_root, names, profiler, skip, work,
+};
+use crate::process::{succeed, turn};
+
+const NOBODY: libc::uid_t = 65534;
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Takes root's rights from the process for good; others have none to lose.
+fn lose_rights() {
+    if is_root() {
+        // SAFETY: no pointer but null, of length 0.
+        unsafe {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setresgid(NOBODY, NOBODY, NOBODY), 0);
+            assert_eq!(libc::setresuid(NOBODY, NOBODY, NOBODY), 0);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_extension_lists_the_known_ones_and_starts_nothing() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["cpu", "cpu.txt", "cpu.gz", "cpu.PROF", "cpu.prof.bak"] {
+        let path = directory.path().join(name);
+        for refused in [profile_to(&path), profiler().start_to(&path)] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let message = error.to_string();
+            assert!(message.contains(path.to_str().unwrap()), "{message}");
+            assert!(message.contains(".pb.gz, .pprof, .pb, .prof"), "{message}");
+            assert_nothing_runs();
+        }
+    }
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn a_path_that_cannot_work_is_an_error_before_the_run() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("directory.pb")).unwrap();
+    fs::write(directory.path().join("file"), "").unwrap();
+    let before = names(directory.path());
+    for (name, expected) in [
+        ("missing/cpu.pb.gz", "No such file or directory"),
+        ("file/cpu.pb.gz", "Not a directory"),
+        ("directory.pb", "it is a directory; give a file name in it"),
+    ] {
+        let path = directory.path().join(name);
+        for refused in [profile_to(&path), profiler().start_to(&path)] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Io);
+            let message = error.to_string();
+            assert!(message.contains(path.to_str().unwrap()), "{message}");
+            assert!(message.contains(expected), "{message}");
+            assert_nothing_runs();
+        }
+    }
+    assert_eq!(names(directory.path()), before);
+}
+
+#[test]
+fn a_refused_start_leaves_the_file_and_the_running_recording_alone() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cpu.pb.gz");
+    let old = directory.path().join("old.pb.gz");
+    fs::write(&old, "old").unwrap();
+    let running = profiler().start_to(&path).unwrap();
+    for refused in [
+        profiler().start_to(&old),
+        profiler().frequency_hz(0).start_to(&old),
+    ] {
+        let kind = refused.unwrap_err().kind();
+        assert!(matches!(
+            kind,
+            ErrorKind::AlreadyRunning | ErrorKind::InvalidInput
+        ));
+        assert_eq!(fs::read(&old).unwrap(), b"old");
+        assert_eq!(names(directory.path()), ["old.pb.gz"]);
+    }
+    work();
+    drop(running);
+    assert_complete(&path);
+}
+
+/// A directory in which the rights of others end at different places.
+fn places() -> tempfile::TempDir {
+    let places = tempfile::tempdir().unwrap();
+    set_mode(places.path(), 0o755);
+    for name in ["open", "closed", "read_only"] {
+        let place = places.path().join(name);
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("old.pb.gz"), "old").unwrap();
+    }
+    set_mode(&places.path().join("open/old.pb.gz"), 0o444);
+    set_mode(&places.path().join("open"), 0o777);
+    set_mode(&places.path().join("closed"), 0o000);
+    set_mode(&places.path().join("read_only"), 0o555);
+    places
+}
+
+/// So that whoever made the places can remove them.
+fn give_back(places: &Path) {
+    for name in ["open", "closed", "read_only"] {
+        set_mode(&places.join(name), 0o755);
+    }
+}
+
+#[test]
+fn without_permission_it_is_an_error_before_the_run() {
+    let places = places();
+    let output = child_in(places.path(), "refusals::child_without_permission").output();
+    give_back(places.path());
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for name in ["open", "closed", "read_only"] {
+        let place = places.path().join(name);
+        assert_eq!(fs::read(place.join("old.pb.gz")).unwrap(), b"old");
+        let expected: &[&str] = match name {
+            "open" => &["new.pb.gz", "old.pb.gz"],
+            _ => &["old.pb.gz"],
+        };
+        assert_eq!(names(&place), expected, "{name}");
+    }
+    assert_complete(&places.path().join("open/new.pb.gz"));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_without_permission() {
+    lose_rights();
+    for name in [
+        "open/old.pb.gz",
+        "closed/old.pb.gz",
+        "closed/new.pb.gz",
+        "read_only/old.pb.gz",
+        "read_only/new.pb.gz",
+    ] {
+        let path = directory().join(name);
+        let error = profiler().start_to(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        let message = error.to_string();
+        assert!(message.contains(path.to_str().unwrap()), "{message}");
+        assert!(message.contains("Permission denied"), "{message}");
+        assert_nothing_runs();
+    }
+    // It is the path, not the user, that does not work.
+    let guard = profiler()
+        .start_to(directory().join("open/new.pb.gz"))
+        .unwrap();
+    work();
+    guard.finish().unwrap();
+}
+
+#[test]
+fn a_program_may_give_up_its_rights_while_it_is_recorded() {
+    let places = tempfile::tempdir().unwrap();
+    set_mode(places.path(), 0o755);
+    fs::write(places.path().join("cpu.pb.gz"), "old").unwrap();
+    let output = child_in(places.path(), "refusals::child_that_loses_its_rights").output();
+    set_mode(places.path(), 0o755);
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(names(places.path()), ["cpu.pb.gz"]);
+    assert_eq!(fs::read(places.path().join("cpu.pb.gz")).unwrap(), b"old");
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_loses_its_rights() {
+    let path = directory().join("cpu.pb.gz");
+    let guard = profiler().start_to(&path).unwrap();
+    set_mode(&directory(), 0o555);
+    lose_rights();
+    work();
+    let error = guard.finish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
+    assert!(message.contains("Permission denied"), "{message}");
+    assert_nothing_runs();
+}
+
+#[test]
+fn a_device_that_is_full_is_an_error_that_names_the_path() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cpu.pb.gz");
+    symlink("/dev/full", &path).unwrap();
+    let guard = profiler().start_to(&path).unwrap();
+    work();
+    let error = guard.finish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
+    assert!(message.contains("No space left on device"), "{message}");
+    assert_nothing_runs();
+    assert_eq!(names(directory.path()), ["cpu.pb.gz"]);
+}
+
+/// Lets the command run with a small file system of its own at `directory`, which nobody else sees.
+fn on_a_small_disk(command: &mut Command, directory: &Path) {
+    let target = CString::new(directory.to_str().unwrap()).unwrap();
+    let mount = move || {
+        let none = std::ptr::null();
+        // SAFETY: system calls alone, with strings that live until they return.
+        let results = unsafe {
+            [
+                libc::unshare(libc::CLONE_NEWNS),
+                libc::mount(
+                    none,
+                    c"/".as_ptr(),
+                    none,
+                    libc::MS_REC | libc::MS_PRIVATE,
+                    none.cast(),
+                ),
+                libc::mount(
+                    c"tmpfs".as_ptr(),
+                    target.as_ptr(),
+                    c"tmpfs".as_ptr(),
+                    0,
+                    c"size=256k,nr_inodes=20".as_ptr().cast(),
+                ),
+            ]
+        };
+        match results {
+            [0, 0, 0] => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the function makes three system calls and allocates nothing.
+    unsafe { command.pre_exec(mount) };
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_file_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut trial = Command::new("true");
+    on_a_small_disk(&mut trial, directory.path());
+    if let Err(error) = trial.status() {
+        return skip(&format!(
+            "it needs the right to mount a file system: {error}"
+        ));
+    }
+    let mut command = child_in(directory.path(), "refusals::child_on_a_full_disk");
+    on_a_small_disk(&mut command, directory.path());
+    succeed(&mut command);
+    assert!(names(directory.path()).is_empty(), "it was a disk apart");
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_on_a_full_disk() {
+    let at = |name: &str| directory().join(name);
+    fs::write(at("cpu.pb.gz"), "old").unwrap();
+    let full = |error: sigprof::Error| {
+        assert_eq!(error.kind(), ErrorKind::Io);
+        let message = error.to_string();
+        assert!(
+            message.contains(at("cpu.pb.gz").to_str().unwrap()),
+            "{message}"
+        );
+        assert!(message.contains("No space left on device"), "{message}");
+        assert_eq!(fs::read(at("cpu.pb.gz")).unwrap(), b"old");
+        assert_nothing_runs();
+    };
+
+    // It fills up during the run.
+    let guard = profiler().start_to(at("cpu.pb.gz")).unwrap();
+    let mut filler = File::create(at("filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    drop(filler);
+    work();
+    full(guard.finish().unwrap_err());
+    assert_eq!(names(&directory()), ["cpu.pb.gz", "filler"]);
+
+    // Not one more file has a place: that is known before.
+    fs::remove_file(at("filler")).unwrap();
+    let mut number = 0;
+    while File::create(at(&format!("filler{number}"))).is_ok() {
+        number += 1;
+    }
+    full(profiler().start_to(at("cpu.pb.gz")).unwrap_err());
+    assert_eq!(names(&directory()).len(), number + 1);
+
+    // With room again it works.
+    fs::remove_file(at("filler0")).unwrap();
+    let guard = profiler().start_to(at("cpu.pb.gz")).unwrap();
+    work();
+    guard.finish().unwrap();
+    assert_complete(&at("cpu.pb.gz"));
+    assert_eq!(names(&directory()).len(), number);
+}
