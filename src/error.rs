@@ -1,4 +1,5 @@
 //! One error type for the whole crate: a kind to match on and a sentence to act on.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 

@@ -1,30 +1,77 @@
-//! sigprof: a sampling profiler that a Linux program carries inside itself.
+//! A sampling profiler that a Linux program carries inside itself.
+//!
+//! [`profile_to`] records the process's CPU time until its guard drops, and writes a file that `go tool pprof` or
+//! `google-pprof` reads. [`cpu::Profiler`] is the same in full; [`from_env`] lets `CPUPROFILE` decide.
+//!
+//! ```no_run
+//! fn main() -> sigprof::Result<()> {
+//!     let _profiling = sigprof::profile_to("cpu.pb.gz")?;
+//!     // … the program's work …
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # How it works
+//!
+//! A timer on each thread's CPU clock sends `SIGPROF` to it. The handler takes no lock and allocates nothing: it unwinds the
+//! interrupted stack straight into a preallocated ring and returns, about half a microsecond after it came. A thread named
+//! `sigprof` empties the ring and counts equal call chains. Where the kernel lets several expiries pass between two of its
+//! own ticks, the signal says how many they were, and the sample gets that weight: totals are CPU time at any frequency.
+//!
+//! What was lost, and what was cut short, is counted by cause ([`cpu::Stats`]) and stands in the profile's comments.
+//!
+//! # Limitations
+//!
+//! - Linux on x86_64; aarch64 builds, and is not tested yet.
+//! - One recording at a time in a process. `SIGPROF` is sigprof's from the first start on; another handler there is an
+//!   error, and is left alone.
+//! - New threads are noticed within 10 ms, so CPU time of threads that live shorter is missing. So are newly loaded
+//!   libraries: stacks through one end there for as long.
+//! - Samples fall on the scheduler's ticks (250 a second, often). A program whose work keeps step with them is seen at
+//!   the same place each time, as by any sampling profiler.
+//! - Time in a system call is the calling function's. Code without unwind data, such as a JIT compiler's, ends a stack.
+//! - `exit`, `abort` and fatal signals drop no guard, so they leave no file.
+//!
+//! # Features
+//!
+//! `symbolize`, on by default, puts names, files, lines and inlined frames to addresses. Without it a profile holds addresses
+//! and mappings, which `pprof` names where the binaries are at hand.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "sigprof supports Linux on x86_64 and aarch64; its timers and signals are Linux's own"
 );
 
-mod aggregate;
-pub mod cpu;
-mod env;
+// The rooms, in the order in which data walks through them: a room uses only what stands above it.
+
 pub mod error;
-pub mod format;
-pub mod profile;
-mod ring;
-#[cfg(feature = "symbolize")]
-pub mod symbolize;
 mod sync;
 mod sys;
+
 mod unwind;
 
-/// The README's code compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod ring;
+
+pub mod profile;
+
+mod aggregate;
+
+#[cfg(feature = "symbolize")]
+pub mod symbolize;
+
+pub mod format;
+
+pub mod cpu;
+
+mod env;
 
 pub use cpu::profile_to;
 pub use env::from_env;
 pub use error::{Error, ErrorKind, Result};
 pub use format::Format;
 pub use profile::Profile;
+
+/// The README's code compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

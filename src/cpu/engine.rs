@@ -1,4 +1,5 @@
 //! Which clock drives a recording, and at which rate.
+#![forbid(unsafe_code)]
 
 use std::time::Duration;
 
@@ -7,7 +8,16 @@ use crate::error::{Error, ErrorKind, Result};
 /// The highest frequency that can be asked for, in Hz.
 pub(super) const MAX_FREQUENCY_HZ: u32 = 10_000;
 
-/// The clock that makes a recording tick.
+/// What is recorded: time by which clock.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Clock {
+    /// CPU time of each thread, in user and in kernel mode: a thread that waits is not sampled.
+    #[default]
+    Cpu,
+}
+
+/// What makes a recording tick.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Engine {

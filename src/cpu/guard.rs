@@ -1,4 +1,5 @@
 //! RAII: record from here until the guard goes out of scope, then write the file.
+#![forbid(unsafe_code)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

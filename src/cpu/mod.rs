@@ -13,7 +13,7 @@ mod recording;
 mod stats;
 mod threads;
 
-pub use engine::Engine;
+pub use engine::{Clock, Engine};
 pub use guard::{Guard, profile_to};
 pub use profiler::Profiler;
 pub use recording::Recording;

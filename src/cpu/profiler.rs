@@ -1,6 +1,6 @@
 //! How to record: the builder.
 
-use super::engine::{Engine, Rate};
+use super::engine::{Clock, Engine, Rate};
 use super::recorder::FilterFn;
 use super::recording::Recording;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +22,7 @@ use crate::ring::MAX_DEPTH;
 pub struct Profiler {
     frequency_hz: u32,
     max_depth: usize,
+    clock: Clock,
     engine: Engine,
     filter: Option<Filter>,
     #[cfg(feature = "symbolize")]
@@ -46,6 +47,7 @@ impl Default for Profiler {
         Self {
             frequency_hz: 100,
             max_depth: MAX_DEPTH,
+            clock: Clock::Cpu,
             engine: Engine::Auto,
             filter: None,
             #[cfg(feature = "symbolize")]
@@ -73,7 +75,13 @@ impl Profiler {
         self
     }
 
-    /// The clock to use; by default the best there is.
+    /// The time to record; by default CPU time.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What makes the recording tick; by default the best there is.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
         self
@@ -112,6 +120,9 @@ impl Profiler {
     }
 
     pub(super) fn checked(&self) -> Result<(Rate, usize)> {
+        match self.clock {
+            Clock::Cpu => {}
+        }
         if self.max_depth == 0 || self.max_depth > MAX_DEPTH {
             return Err(Error::new(
                 ErrorKind::InvalidInput,

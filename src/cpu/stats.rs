@@ -1,4 +1,5 @@
 //! What a recording did and what it cost, in numbers and in words.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! The process's threads while it is recorded: discover, arm, retire.
+#![forbid(unsafe_code)]
 
 use std::hash::BuildHasher;
 use std::io;

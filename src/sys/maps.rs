@@ -1,4 +1,5 @@
 //! `/proc/self/maps`.
+#![forbid(unsafe_code)]
 
 use std::fs;
 use std::io;

@@ -23,6 +23,7 @@ pub(crate) mod arch;
 pub(crate) mod clock;
 pub(crate) mod fork;
 pub(crate) mod futex;
+mod image;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;

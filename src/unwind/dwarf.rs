@@ -1,4 +1,5 @@
 //! Unwinding by framehop: the rules of `.eh_frame`, evaluated on the way and remembered by address.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,251 @@
+//! An ELF object in memory, read through its program headers: no file is opened, no section header needed.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use super::maps::Maps;
+use super::memory::PAGE;
+use super::modules::{Module, Object, Section, Segment};
+
+/// An object in memory, seen through its program headers while the loader holds it in place.
+pub(super) struct Image<'l> {
+    bias: u64,
+    name: &'l CStr,
+    headers: &'l [libc::Elf64_Phdr],
+}
+
+impl<'l> Image<'l> {
+    /// # Safety
+    ///
+    /// `info` is what the loader passes to a callback of `dl_iterate_phdr` that is still running. `None` for an entry
+    /// without program headers.
+    pub(super) unsafe fn new(info: &'l libc::dl_phdr_info) -> Option<Self> {
+        if info.dlpi_phdr.is_null() || info.dlpi_phnum == 0 {
+            return None;
+        }
+        // SAFETY: the loader's pointer to as many headers as it says.
+        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let name = if info.dlpi_name.is_null() {
+            c""
+        } else {
+            // SAFETY: the loader's own string.
+            unsafe { CStr::from_ptr(info.dlpi_name) }
+        };
+        Some(Self {
+            bias: info.dlpi_addr,
+            name,
+            headers,
+        })
+    }
+
+    fn segments(&self) -> impl Iterator<Item = &'l libc::Elf64_Phdr> {
+        self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD)
+    }
+
+    /// The bytes at a link-time address, if they lie in a readable segment as far as its file goes.
+    fn bytes(&self, address: u64, len: u64) -> Option<&'l [u8]> {
+        let segment = self.segment_of(address)?;
+        let end = address.checked_add(len)?;
+        (end <= segment.p_vaddr + segment.p_filesz).then_some(())?;
+        let start = self.bias.wrapping_add(address) as *const u8;
+        // SAFETY: within a readable segment, which the loader keeps mapped while it holds its lock. Unwind sections and notes
+        // are not written after loading.
+        Some(unsafe { std::slice::from_raw_parts(start, len as usize) })
+    }
+
+    fn segment_of(&self, address: u64) -> Option<&'l libc::Elf64_Phdr> {
+        self.segments().find(|h| {
+            h.p_flags & libc::PF_R != 0 && h.p_vaddr <= address && address - h.p_vaddr < h.p_filesz
+        })
+    }
+
+    fn code(&self) -> Vec<Segment> {
+        let mut code: Vec<Segment> = self
+            .segments()
+            .filter(|h| h.p_flags & libc::PF_X != 0 && h.p_memsz > 0)
+            .map(|h| Segment {
+                start: self.bias.wrapping_add(h.p_vaddr) & !(PAGE - 1),
+                end: self
+                    .bias
+                    .wrapping_add(h.p_vaddr + h.p_memsz)
+                    .next_multiple_of(PAGE),
+                file_offset: h.p_offset & !(PAGE - 1),
+            })
+            .collect();
+        code.sort_unstable_by_key(|s| s.start);
+        code
+    }
+
+    fn range(&self) -> std::ops::Range<u64> {
+        let start = self.segments().map(|h| h.p_vaddr).min().unwrap_or(0) & !(PAGE - 1);
+        let end = self
+            .segments()
+            .map(|h| h.p_vaddr + h.p_memsz)
+            .max()
+            .unwrap_or(0);
+        self.bias.wrapping_add(start)..self.bias.wrapping_add(end)
+    }
+
+    fn build_id(&self) -> &'l [u8] {
+        self.headers
+            .iter()
+            .filter(|h| h.p_type == libc::PT_NOTE)
+            .filter_map(|h| build_id_note(self.bytes(h.p_vaddr, h.p_filesz)?, h.p_align as usize))
+            .next()
+            .unwrap_or_default()
+    }
+
+    fn eh_frame_hdr(&self) -> Option<(u64, &'l [u8])> {
+        let header = self
+            .headers
+            .iter()
+            .find(|h| h.p_type == libc::PT_GNU_EH_FRAME)?;
+        Some((header.p_vaddr, self.bytes(header.p_vaddr, header.p_filesz)?))
+    }
+
+    /// Whether this is the object that `module` was copied from. A build id says so; where there is none, the search table of
+    /// the unwind data, which holds the place of every function.
+    pub(super) fn is(&self, module: &Module) -> bool {
+        self.bias == module.bias
+            && self.range() == module.range
+            && self.build_id() == module.object.build_id
+            && match (&module.eh_frame_hdr, self.eh_frame_hdr()) {
+                (Some(known), Some((_, now))) => *known.bytes == *now,
+                _ => !module.object.build_id.is_empty(),
+            }
+    }
+
+    pub(super) fn copy(&self, is_main: bool, maps: &Maps) -> Module {
+        let hdr = self.eh_frame_hdr();
+        let eh_frame = hdr
+            .and_then(|(address, bytes)| eh_frame_address(address, bytes))
+            .and_then(|address| Some((address, self.eh_frame(address)?)));
+        let section = |(address, bytes): (u64, &[u8])| Section {
+            address,
+            bytes: bytes.into(),
+        };
+        let code = self.code();
+        Module {
+            object: Arc::new(Object {
+                path: self.path(&code, maps),
+                build_id: self.build_id().to_vec(),
+                is_main,
+                code,
+            }),
+            bias: self.bias,
+            range: self.range(),
+            eh_frame_hdr: hdr
+                .filter(|(_, bytes)| eh_frame.is_some() && has_search_table(bytes))
+                .map(section),
+            eh_frame: eh_frame.map(section),
+        }
+    }
+
+    /// The section has no length of its own in the program headers: it ends with an entry of length 0, or with its segment.
+    fn eh_frame(&self, address: u64) -> Option<&'l [u8]> {
+        let segment = self.segment_of(address)?;
+        let all = self.bytes(address, segment.p_vaddr + segment.p_filesz - address)?;
+        let mut end = 0;
+        loop {
+            let u32_at = |at: usize| Some(u32::from_ne_bytes(*all.get(at..)?.first_chunk()?));
+            let len = match u32_at(end) {
+                None => break,
+                Some(0) => {
+                    end += 4;
+                    break;
+                }
+                Some(u32::MAX) => {
+                    let bytes = all.get(end + 4..).and_then(|b| b.first_chunk());
+                    bytes.map_or(u64::MAX, |b| u64::from_ne_bytes(*b).saturating_add(12))
+                }
+                Some(len) => u64::from(len) + 4,
+            };
+            match usize::try_from(len)
+                .ok()
+                .and_then(|len| end.checked_add(len))
+            {
+                Some(next) if next <= all.len() => end = next,
+                _ => break,
+            }
+        }
+        all.get(..end)
+    }
+
+    /// The kernel's name for the file; the loader's is what the program asked for, a link or a relative path at times.
+    fn path(&self, code: &[Segment], maps: &Maps) -> String {
+        let start = match code.first() {
+            Some(segment) => segment.start,
+            None => self.range().start,
+        };
+        let path = maps
+            .entries()
+            .find(|entry| entry.start <= start && start < entry.end)
+            .map(|entry| entry.path)
+            .filter(|path| !path.is_empty())
+            .map(str::to_owned)
+            .unwrap_or_else(|| self.name.to_string_lossy().into_owned());
+        match path.strip_suffix(" (deleted)") {
+            Some(path) => path.to_owned(),
+            None => path,
+        }
+    }
+}
+
+/// The descriptor of the `NT_GNU_BUILD_ID` note among a segment's notes (elf(5)).
+fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let align = align.clamp(4, 8);
+    loop {
+        let word = |at: usize| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
+        let name_len = word(0)? as usize;
+        let desc_len = word(4)? as usize;
+        let desc_start = name_len.checked_add(12)?.checked_next_multiple_of(align)?;
+        let desc_end = desc_start.checked_add(desc_len)?;
+        if word(8)? == NT_GNU_BUILD_ID && notes.get(12..)?.starts_with(b"GNU\0") {
+            return notes.get(desc_start..desc_end);
+        }
+        notes = notes.get(desc_end.checked_next_multiple_of(align)?..)?;
+    }
+}
+
+/// The link-time address of `.eh_frame` that an `.eh_frame_hdr` at `address` names (Linux Standard Base Core, 10.6.2).
+fn eh_frame_address(address: u64, hdr: &[u8]) -> Option<u64> {
+    const VERSION: u8 = 1;
+    let [VERSION, encoding, _, _, pointer @ ..] = hdr else {
+        return None;
+    };
+    let value = match encoding & 0x0f {
+        0x03 => u64::from(u32::from_ne_bytes(*pointer.first_chunk()?)),
+        0x0b => i64::from(i32::from_ne_bytes(*pointer.first_chunk()?)) as u64,
+        0x00 | 0x04 | 0x0c => u64::from_ne_bytes(*pointer.first_chunk()?),
+        _ => return None,
+    };
+    match encoding & 0x70 {
+        0x00 => Some(value),
+        // Relative to the pointer's own place.
+        0x10 => Some(value.wrapping_add(address + 4)),
+        // Relative to the section's beginning.
+        0x30 => Some(value.wrapping_add(address)),
+        _ => None,
+    }
+}
+
+/// Whether an `.eh_frame_hdr` has its binary search table: the encodings of its count and its entries are not "omitted".
+fn has_search_table(hdr: &[u8]) -> bool {
+    const OMITTED: u8 = 0xff;
+    matches!(hdr, [_, _, count, table, ..] if *count != OMITTED && *table != OMITTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_notes_and_headers_are_refused() {
+        assert_eq!(build_id_note(&[0xff; 40], 4), None);
+        assert_eq!(build_id_note(&[], 4), None);
+        assert_eq!(eh_frame_address(0, &[2, 0x1b, 3, 0x3b]), None);
+        assert_eq!(eh_frame_address(0, &[1, 0x1b, 3, 0x3b, 1, 0]), None);
+        assert!(!has_search_table(&[1, 0x1b, 0xff, 0x3b]));
+    }
+}
