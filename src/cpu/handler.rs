@@ -6,8 +6,7 @@ use super::recorder::{Owner, Recorder};
 use crate::ring::{RecordWriter, Refused};
 use crate::sys::arch::Registers;
 use crate::sys::signal::{ErrnoGuard, Tick};
-use crate::sys::thread::{current_tid, thread_pointer};
-use crate::unwind::ThreadKey;
+use crate::sys::thread::current_tid;
 
 /// What a timer's signal carries: the recording it belongs to and the thread it was armed for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -103,10 +102,6 @@ impl Sample {
         let Some(counters) = recorder.counters(hint) else {
             return;
         };
-        if !recorder.filter.keeps() {
-            counters.filtered.fetch_add(weight, Ordering::Relaxed);
-            return;
-        }
         let words = RecordWriter::words(recorder.max_depth.load(Ordering::Relaxed));
         let epoch = recorder.snapshot.epoch();
         let mut claim = match recorder.rack.claim(hint, epoch, words) {
@@ -128,16 +123,18 @@ impl Sample {
         if owner.recording.load(Ordering::Relaxed) != self.recording {
             return;
         }
+        // Asked here and not before the claim, so that a stop waits for the filter, too.
+        if !recorder.filter.keeps() {
+            counters.filtered.fetch_add(weight, Ordering::Relaxed);
+            return;
+        }
         // SAFETY: the claim carries the epoch that was read before it, and lives until the end of this function.
         let snapshot = unsafe { recorder.snapshot.get() };
         let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
             counters.no_lane.fetch_add(weight, Ordering::Relaxed);
             return;
         };
-        let thread = ThreadKey {
-            thread_pointer: thread_pointer(),
-            number: hint,
-        };
+        let subject = recorder.subject();
         let writer = RecordWriter {
             weight: self.weight,
             thread_serial: self.thread_serial,
@@ -149,7 +146,7 @@ impl Sample {
             bench.work(|cache| {
                 let more_than_half_full = claim.write(words, |space| {
                     writer.write(space, |frames| {
-                        let unwound = snapshot.unwind(registers, thread, cache, frames);
+                        let unwound = snapshot.unwind(registers, subject, cache, frames);
                         if unwound.unknown_stack {
                             recorder.is_stale.store(true, Ordering::Relaxed);
                         }

@@ -10,7 +10,8 @@ use crate::ring::{Claim, Rack};
 use crate::sys::fork::{Wipeable, wiped_on_fork};
 use crate::sys::futex::Futex;
 use crate::sys::stack::Stack;
-use crate::unwind::{Cache, Published, Snapshot};
+use crate::sys::thread_stack::BoundsPlace;
+use crate::unwind::{Cache, Published, Snapshot, Subject};
 
 /// Words of a lane: 128 KiB, some 30 of the deepest stacks or 400 of usual ones.
 const LANE_WORDS: usize = 16 * 1024;
@@ -91,6 +92,10 @@ pub(super) struct Recorder {
     pub(super) doorbell: Futex,
     /// Set by a handler that met a stack which the snapshot does not know.
     pub(super) is_stale: AtomicBool,
+    /// This process, whose forked children have no recorder.
+    pid: i32,
+    /// One more than the place of the bounds of threads' stacks; 0 while that is not known.
+    bounds: AtomicUsize,
     /// Frames a record may have.
     pub(super) max_depth: AtomicUsize,
     pub(super) filter: Filter,
@@ -147,12 +152,14 @@ impl Recorder {
     fn new() -> io::Result<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Two a CPU, so that a handler that was preempted with its lane does not keep the next one from recording.
-        let lanes = (2 * cpus).next_power_of_two().clamp(8, 64);
+        let lanes = (2 * cpus).next_power_of_two().clamp(8, 32);
         Ok(Self {
             rack: Rack::new(lanes, LANE_WORDS)?,
             snapshot: Published::new(),
             doorbell: Futex::new(),
             is_stale: AtomicBool::new(false),
+            pid: std::process::id() as i32,
+            bounds: AtomicUsize::new(0),
             max_depth: AtomicUsize::new(0),
             filter: Filter::default(),
             counters: (0..lanes).map(|_| CachePadded::default()).collect(),
@@ -165,6 +172,24 @@ impl Recorder {
     /// The counters for a thread of this hint. *Async-signal-safe.*
     pub(super) fn counters(&self, hint: u32) -> Option<&Counters> {
         self.counters.get(self.rack.start(hint)).map(|c| &**c)
+    }
+
+    /// What unwinding must know of the process. *Async-signal-safe.*
+    pub(super) fn subject(&self) -> Subject {
+        let bounds = self.bounds.load(Ordering::Relaxed);
+        Subject {
+            pid: self.pid,
+            bounds: bounds.checked_sub(1).map(BoundsPlace::from_index),
+        }
+    }
+
+    /// Finds out where threads keep the bounds of their stacks. For a thread that the C library started: the flusher.
+    pub(super) fn find_bounds(&self) {
+        if self.bounds.load(Ordering::Relaxed) == 0
+            && let Some(place) = BoundsPlace::find()
+        {
+            self.bounds.store(place.index() + 1, Ordering::Relaxed);
+        }
     }
 
     /// The workbench of a claimed lane. *Async-signal-safe.*

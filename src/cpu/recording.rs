@@ -128,6 +128,7 @@ impl Recording {
         // Held until the clocks run, so that the flusher's first turn comes after this thread's scan.
         let mut collector = self.shared.collector.lock();
         let flusher = Flusher::spawn(move || {
+            recorder.find_bounds();
             while !shared.is_stopping.load(Ordering::Acquire) {
                 shared.collector.lock().turn();
                 recorder.doorbell.wait(TURN);

@@ -8,12 +8,13 @@
 //! |---|---|
 //! | [`arch::Registers::from_ucontext`] | reads the interrupted registers |
 //! | [`futex::Futex::wake_once`] | one system call at most |
-//! | [`memory::StackReader`] | loads from the interrupted stack; a system call for each page it has not seen yet |
+//! | [`memory::StackReader`] | loads from a stack that stays; a system call for each page of another |
 //! | [`signal::ErrnoGuard`] | a load and a store of errno |
 //! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
 //! | [`stack::Stack::run`] | changes the stack pointer for a call |
 //! | [`thread::current_tid`] | one system call |
 //! | [`thread::thread_pointer`] | reads a register |
+//! | [`thread_stack::BoundsPlace::stack_of`] | reads two words of the thread's control block |
 //!
 //! None of them locks, allocates, panics or touches thread-local state of ours.
 
@@ -31,6 +32,7 @@ pub(crate) mod process;
 pub(crate) mod signal;
 pub(crate) mod stack;
 pub(crate) mod thread;
+pub(crate) mod thread_stack;
 pub(crate) mod timer;
 
 use std::io;

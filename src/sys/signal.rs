@@ -141,6 +141,8 @@ unsafe fn unblock_faults(set: *mut libc::sigset_t) {
         libc::SIGFPE,
         libc::SIGILL,
         libc::SIGTRAP,
+        // Raised by a system call that a sandbox answers with a trap.
+        libc::SIGSYS,
     ] {
         // SAFETY: the caller's contract.
         unsafe { libc::sigdelset(set, fault) };

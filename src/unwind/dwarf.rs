@@ -10,9 +10,8 @@ use framehop::{
 
 use super::StopReason;
 use super::memo::{Memo, Reads, State};
-use super::own_stack::OwnStack;
 use crate::sys::arch::Registers;
-use crate::sys::memory::StackReader;
+use crate::sys::memory::{StackReader, Window};
 use crate::sys::modules::{Module, Section};
 
 #[cfg(target_arch = "aarch64")]
@@ -26,20 +25,27 @@ use framehop::x86_64::{
     UnwinderX86_64 as NativeUnwinder,
 };
 
-/// What one handler at a time needs to unwind: rules by address, room to evaluate new ones in, the last steps, and what is
-/// known of the last thread's stack.
+/// What one handler at a time needs to unwind.
 pub(crate) struct Cache {
+    pub(super) steps: Steps,
+    /// Through which stacks are seen that may go away.
+    pub(super) window: Window,
+}
+
+/// Rules by address, room to evaluate new ones in, and the last steps.
+pub(super) struct Steps {
     rules: NativeCache<MustNotAllocateDuringUnwind>,
     memo: Memo,
-    pub(super) own_stack: OwnStack,
 }
 
 impl Cache {
     pub(crate) fn new() -> Self {
         Self {
-            rules: NativeCache::new_in(),
-            memo: Memo::new(),
-            own_stack: OwnStack::default(),
+            steps: Steps {
+                rules: NativeCache::new_in(),
+                memo: Memo::new(),
+            },
+            window: Window::new(),
         }
     }
 }
@@ -85,9 +91,9 @@ impl Dwarf {
     pub(super) fn unwind(
         &self,
         registers: Registers,
-        cache: &mut Cache,
+        steps: &mut Steps,
         epoch: u32,
-        stack: &mut StackReader,
+        stack: &mut StackReader<'_>,
         mut is_code: impl FnMut(u64) -> bool,
         frames: &mut [u64],
     ) -> (usize, StopReason) {
@@ -100,7 +106,7 @@ impl Dwarf {
         let mut step = self.step(
             first,
             native(registers),
-            cache,
+            steps,
             stack,
             &mut Reads::default(),
         );
@@ -115,9 +121,9 @@ impl Dwarf {
             }
             *frame = state.pc;
             depth += 1;
-            step = match cache.memo.recall(state, epoch, stack) {
+            step = match steps.memo.recall(state, epoch, stack) {
                 Some(next) => Ok(Some(next)),
-                None => self.step_from_caller(state, cache, epoch, stack),
+                None => self.step_from_caller(state, steps, epoch, stack),
             };
         }
         // As deep as asked for; the step beyond tells whether that was the root.
@@ -131,15 +137,15 @@ impl Dwarf {
     fn step_from_caller(
         &self,
         from: State,
-        cache: &mut Cache,
+        steps: &mut Steps,
         epoch: u32,
-        stack: &mut StackReader,
+        stack: &mut StackReader<'_>,
     ) -> Result<Option<State>, StopReason> {
         let address = FrameAddress::from_return_address(from.pc).ok_or(StopReason::Root)?;
         let mut reads = Reads::default();
-        let to = self.step(address, native_caller(from), cache, stack, &mut reads)?;
+        let to = self.step(address, native_caller(from), steps, stack, &mut reads)?;
         if let Some(to) = to {
-            cache.memo.keep(from, to, &reads, epoch);
+            steps.memo.keep(from, to, &reads, epoch);
         }
         Ok(to)
     }
@@ -149,10 +155,11 @@ impl Dwarf {
         &self,
         address: FrameAddress,
         mut registers: NativeRegisters,
-        cache: &mut Cache,
-        stack: &mut StackReader,
+        steps: &mut Steps,
+        stack: &mut StackReader<'_>,
         reads: &mut Reads,
     ) -> Result<Option<State>, StopReason> {
+        let sp = registers.sp();
         let mut read = |address| {
             let value = stack.read(address).ok_or(())?;
             reads.push(address, value);
@@ -160,17 +167,27 @@ impl Dwarf {
         };
         let pc = self
             .0
-            .unwind_frame(address, &mut registers, &mut cache.rules, &mut read)
+            .unwind_frame(address, &mut registers, &mut steps.rules, &mut read)
             .map_err(stop_reason)?;
-        match pc {
-            // What the outermost frame of a thread finds where its start code says no more.
-            None | Some(0) => Ok(None),
-            Some(pc) => Ok(Some(State {
-                pc,
-                sp: registers.sp(),
-                fp: frame_pointer(&registers),
-            })),
+        let Some(pc) = pc.filter(|&pc| pc != 0) else {
+            // The root says so, or it has no return address, as where a thread's start code says no more.
+            return Ok(None);
+        };
+        let to = State {
+            pc,
+            sp: registers.sp(),
+            fp: frame_pointer(&registers),
+        };
+        // A caller's frame lies above its callee's, and on the same stack. (A leaf that keeps its return address in a
+        // register has no frame.)
+        let is_above = match address {
+            FrameAddress::InstructionPointer(_) => to.sp >= sp,
+            FrameAddress::ReturnAddress(_) => to.sp > sp,
+        };
+        if !is_above || to.sp > stack.limit() {
+            return Err(StopReason::NotAdvancing);
         }
+        Ok(Some(to))
     }
 }
 

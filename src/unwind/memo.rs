@@ -75,7 +75,7 @@ impl Memo {
     ///
     /// *Async-signal-safe.*
     #[inline(always)] // A frame takes a few ns this way, twice as many with the state passed through memory.
-    pub(super) fn recall(&self, from: State, epoch: u32, stack: &StackReader) -> Option<State> {
+    pub(super) fn recall(&self, from: State, epoch: u32, stack: &StackReader<'_>) -> Option<State> {
         let step = &self.0[Self::index(from.sp)];
         if step.from != from || step.epoch != epoch {
             return None;
@@ -138,7 +138,7 @@ fn words_above(sp: u64, address: u64) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::memory::PAGE;
+    use crate::sys::memory::Window;
 
     #[test]
     fn a_step_is_recalled_while_it_would_read_the_same() {
@@ -159,9 +159,9 @@ mod tests {
         reads.push(sp + 16, 0x5678);
         let mut memo = Memo::new();
         let recall = |memo: &Memo, from, epoch| {
-            let page = sp & !(PAGE - 1);
-            // SAFETY: the words lie on this thread's stack, which can be read to the end of the next page.
-            let stack = unsafe { StackReader::new(sp, sp + 32, page..page + 2 * PAGE) };
+            let mut window = Window::new();
+            // SAFETY: the words lie on this thread's stack.
+            let stack = unsafe { StackReader::new(sp, sp + 32, sp..sp + 32, 0, &mut window) };
             memo.recall(from, epoch, &stack)
         };
         assert_eq!(recall(&memo, from, 1), None);

@@ -6,14 +6,12 @@
 
 mod dwarf;
 mod memo;
-mod own_stack;
 mod published;
 mod snapshot;
 
 pub(crate) use dwarf::Cache;
-pub(crate) use own_stack::ThreadKey;
 pub(crate) use published::Published;
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Snapshot, Subject};
 
 /// How a stack ended.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

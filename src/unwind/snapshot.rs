@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::StopReason;
 use super::dwarf::{Cache, Dwarf};
-use super::{StopReason, ThreadKey};
 use crate::sys::arch::Registers;
 use crate::sys::maps::Maps;
 use crate::sys::memory::StackReader;
 use crate::sys::modules::Module;
+use crate::sys::thread_stack::BoundsPlace;
 
 /// How far above the stack pointer is read where the mapping that holds it is not known: the first samples of a thread
 /// that began after the snapshot was made.
@@ -26,6 +27,15 @@ pub(crate) struct Snapshot {
     stacks: Vec<Range<u64>>,
     /// The main thread's stack, which the kernel lets grow downwards and nobody takes away.
     main_stack: Range<u64>,
+}
+
+/// Whose stack is unwound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    /// This process.
+    pub(crate) pid: i32,
+    /// Where threads keep the bounds of their stacks, if that is known.
+    pub(crate) bounds: Option<BoundsPlace>,
 }
 
 /// What an unwind came to.
@@ -93,29 +103,30 @@ impl Snapshot {
     pub(crate) fn unwind(
         &self,
         registers: Registers,
-        thread: ThreadKey,
+        subject: Subject,
         cache: &mut Cache,
         frames: &mut [u64],
     ) -> Unwound {
         let sp = registers.sp;
-        let readable = match self.main_stack.contains(&sp) {
-            true => self.main_stack.clone(),
-            false => cache.own_stack.readable(thread, sp),
+        let lasting = match self.main_stack.contains(&sp) {
+            true => Some(self.main_stack.clone()),
+            false => subject.bounds.and_then(|bounds| bounds.stack_of(sp)),
         };
-        let (limit, unknown_stack) = match readable.is_empty() {
-            false => (readable.end, false),
-            true => match holding(&self.stacks, sp) {
-                Some(range) => (range.end, false),
-                None => (sp.saturating_add(UNKNOWN_STACK), true),
+        let (lasting, limit, unknown_stack) = match lasting {
+            Some(lasting) => (lasting.clone(), lasting.end, false),
+            None => match holding(&self.stacks, sp) {
+                Some(range) => (0..0, range.end, false),
+                None => (0..0, sp.saturating_add(UNKNOWN_STACK), true),
             },
         };
-        // SAFETY: the range is the main thread's stack, or the own one of the thread that is interrupted, as far as it was
-        // found readable: both stay.
-        let mut reader = unsafe { StackReader::new(sp, limit, readable) };
+        let Cache { steps, window } = cache;
+        // SAFETY: the main thread's stack, or the one that the interrupted thread was born with, from its stack pointer up:
+        // both stay while its handler runs.
+        let mut reader = unsafe { StackReader::new(sp, limit, lasting, subject.pid, window) };
         let mut last_code = 0..0;
         let (depth, reason) = self.dwarf.unwind(
             registers,
-            cache,
+            steps,
             self.epoch,
             &mut reader,
             |pc| {
