@@ -77,7 +77,7 @@ impl Profile {
             order.truncate(n);
         }
 
-        let inline = graph.inline_labels(self, index, &order, cutoff(EDGE_FRACTION));
+        let inline = graph.inline_labels(self, &order, cutoff(EDGE_FRACTION));
         let rows: Vec<TopRow> = order
             .iter()
             .zip(inline)

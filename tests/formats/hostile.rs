@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use sigprof::profile::{Function, Line, Location, ValueType};
 use sigprof::{ErrorKind, Format, Profile};
 
 use super::samples::{any_profile, by_hand};
@@ -169,6 +170,59 @@ fn many_overlapping_mappings_take_no_longer() {
     let profile = Profile::read(&bytes).unwrap();
     assert_eq!(profile.mappings().len(), 100_001);
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// A profile of one stack, whose frames are all of one location.
+pub fn one_stack(samples: usize, depth: usize, lines: usize) -> Profile {
+    let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
+    let line = |name: &str, profile: &mut Profile| {
+        let name = profile.intern(name);
+        let function = profile.push_function(Function {
+            name,
+            ..Function::default()
+        });
+        Line {
+            function,
+            line: 0,
+            column: 0,
+        }
+    };
+    let pair = [line("inner", &mut profile), line("outer", &mut profile)];
+    let location = profile.push_location(Location {
+        lines: pair.into_iter().cycle().take(lines).collect(),
+        ..Location::default()
+    });
+    let stack = vec![location; depth];
+    for _ in 0..samples {
+        profile.push_sample(&stack, &[1], &[]);
+    }
+    profile
+}
+
+#[test]
+fn the_top_of_a_small_file_does_not_take_long() {
+    for (samples, depth, lines, outer) in [
+        (1, 100_000, 100_000, " (inline)"),
+        (1_000, 1_000_000, 2, ""),
+    ] {
+        let profile = one_stack(samples, depth, lines);
+        let start = Instant::now();
+        let top = profile.top(0);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let rows: Vec<_> = top
+            .rows()
+            .iter()
+            .map(|row| (row.name.as_str(), row.inline, row.flat, row.cum))
+            .collect();
+        let samples = samples as i64;
+        assert_eq!(
+            rows,
+            [
+                ("inner", " (inline)", samples, samples),
+                ("outer", outer, 0, samples)
+            ]
+        );
+    }
 }
 
 proptest! {
