@@ -146,6 +146,28 @@ fn small_messages_do_not_become_much_memory() {
     assert!(error.to_string().contains("memory"), "{error}");
 }
 
+/// A gperftools file of records of two addresses each, all different, and a text.
+fn cpu_profile(records: u64, text: &str) -> Vec<u8> {
+    let mut slots: Vec<u64> = vec![0, 3, 0, 100, 0];
+    for i in 0..records {
+        slots.extend([1, 2, 0x1000 + 4 * i, 0x1002 + 4 * i]);
+    }
+    slots.extend([0, 1, 0]);
+    let bytes = slots.iter().flat_map(|slot| slot.to_le_bytes());
+    bytes.chain(text.bytes()).collect()
+}
+
+#[test]
+fn a_gperftools_file_keeps_to_the_limit() {
+    let mappings = "1-2 x\n".repeat(10_000);
+    for bytes in [cpu_profile(10_000, ""), cpu_profile(1, &mappings)] {
+        let error = Profile::read_limited(&bytes, 256 << 10).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(error.to_string().contains("memory"), "{error}");
+        assert!(Profile::read_limited(&bytes, 64 << 20).is_ok());
+    }
+}
+
 #[test]
 fn many_overlapping_mappings_take_no_longer() {
     let mut bytes: Vec<u8> = Vec::new();
