@@ -60,7 +60,11 @@ pub(super) fn print(mappings: &[Mapping], placeholders: &[Placeholder]) -> Strin
     for m in mappings {
         let (start, limit, offset) = (m.memory_start, m.memory_limit, m.file_offset);
         let path = brief_path(&m.filename);
-        let build_id = m.build_id.split_whitespace().next().unwrap_or("");
+        // A reader takes nothing else for a build id.
+        let build_id = match m.build_id.bytes().all(|b| b.is_ascii_hexdigit()) {
+            true => m.build_id.as_str(),
+            false => "",
+        };
         let line = format!("{start:08x}-{limit:08x} r-xp {path} (@{offset:x}) {build_id}");
         text.push_str(line.trim_end());
         text.push('\n');
@@ -300,6 +304,17 @@ mod tests {
             objects,
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_build_id_that_is_not_hexadecimal_is_left_out() {
+        for build_id in ["go.build/id", "ab cd", "x"] {
+            let text = print(&[mapping((0x1000, 0x2000, 0), "/bin/go", build_id)], &[]);
+            assert!(
+                text.starts_with("00001000-00002000 r-xp /bin/go (@0)\n"),
+                "{text}"
+            );
+        }
     }
 
     #[test]
