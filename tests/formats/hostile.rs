@@ -85,7 +85,11 @@ fn each_thing_that_readers_refuse_is_refused_with_its_name() {
         (with(&[vec![0x0b]]), "wire type 3"),
         (with(&[vec![0x12, 5, 1]]), "ends inside"),
         ([gzip(&valid), b"x".to_vec()].concat(), "1 bytes follow"),
-        ([gzip(&valid), gzip(&valid)].concat(), "bytes follow"),
+        ([gzip(&valid), gzip(&valid)].concat(), "several members"),
+        (
+            [gzip(&valid[..9]), gzip(&valid[9..])].concat(),
+            "several members",
+        ),
         (gzip(&valid)[..20].to_vec(), "cut off"),
         (gzip(&[]), "no string_table"),
     ];
