@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use sigprof::profile::{Function, Line, Location, ValueType};
+use sigprof::profile::{Function, Label, LabelValue, Line, Location, Mapping, ValueType};
 use sigprof::{ErrorKind, Format, Profile};
 
 use super::samples::{any_profile, by_hand};
@@ -249,6 +249,46 @@ fn the_top_of_a_small_file_does_not_take_long() {
             ]
         );
     }
+}
+
+#[test]
+fn shown_texts_cannot_command_a_terminal_or_forge_rows() {
+    let evil = "\u{1b}[2J\n  1 row";
+    let mut profile = Profile::new(vec![ValueType::new(evil, evil)]);
+    profile.comments.push(evil.into());
+    profile.period_type = ValueType::new(evil, evil);
+    let name = profile.intern(evil);
+    let function = profile.push_function(Function {
+        name,
+        filename: name,
+        ..Function::default()
+    });
+    let mapping = profile.push_mapping(Mapping {
+        filename: evil.into(),
+        build_id: evil.into(),
+        ..Mapping::default()
+    });
+    let line = Line {
+        function,
+        line: 0,
+        column: 0,
+    };
+    let location = profile.push_location(Location {
+        mapping: Some(mapping),
+        lines: vec![line],
+        ..Location::default()
+    });
+    let label = Label {
+        key: name,
+        value: LabelValue::Str(name),
+    };
+    profile.push_sample(&[location], &[1], &[label]);
+    for shown in [profile.to_string(), profile.top(0).to_string()] {
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        assert!(!shown.contains("\n  1 row"), "{shown}");
+        assert!(shown.contains("\\u{1b}[2J\\n  1 row"), "{shown}");
+    }
+    assert_eq!(profile.top(0).rows()[0].name, evil);
 }
 
 proptest! {
