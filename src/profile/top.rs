@@ -19,8 +19,15 @@ const EDGE_FRACTION: f64 = 0.001;
 /// The costliest functions of a profile: [rows](Self::rows) for programs, [`Display`](fmt::Display) for people, who
 /// get what `go tool pprof -top` prints.
 ///
-/// These things differ from pprof: the time is given in UTC, [`Profile::drop_frames`] is not applied, control
-/// characters of names and comments are escaped, and sums stop at the limits of `i64`, where pprof's wrap around.
+/// These things differ from pprof:
+///
+/// - The time is given in UTC.
+/// - [`Profile::drop_frames`] is not applied.
+/// - Control characters of names and comments are escaped.
+/// - Sums stop at the limits of `i64`, where pprof's wrap around, become negative and drop functions.
+/// - The total is that of all samples' absolute values. pprof unites samples of equal stacks and labels before it takes
+///   these, so that values of both signs cancel out and its total is smaller, down to 0. Without negative values
+///   there is no difference.
 #[derive(Clone, Debug)]
 pub struct Top {
     header: Vec<String>,
