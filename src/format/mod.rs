@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attribution;
+mod chunks;
 mod cpuprofile;
 mod file;
 mod mapped_objects;
