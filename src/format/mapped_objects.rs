@@ -15,8 +15,11 @@
 //! name is given an address that no processor can execute, and a mapping of that one byte that bears the name. The
 //! addresses are high ones because `google-pprof` names what lies below a program's first symbol after that symbol.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use super::charge;
+use crate::Result;
 use crate::profile::Mapping;
 
 /// The last line of the files that we write.
@@ -57,7 +60,11 @@ pub(super) fn print(mappings: &[Mapping], placeholders: &[Placeholder]) -> Strin
     for m in mappings {
         let (start, limit, offset) = (m.memory_start, m.memory_limit, m.file_offset);
         let path = brief_path(&m.filename);
-        let build_id = m.build_id.split_whitespace().next().unwrap_or("");
+        // A reader takes nothing else for a build id.
+        let build_id = match m.build_id.bytes().all(|b| b.is_ascii_hexdigit()) {
+            true => m.build_id.as_str(),
+            false => "",
+        };
         let line = format!("{start:08x}-{limit:08x} r-xp {path} (@{offset:x}) {build_id}");
         text.push_str(line.trim_end());
         text.push('\n');
@@ -103,6 +110,9 @@ fn brief_path(path: &str) -> String {
     word
 }
 
+/// How much memory an entry takes while the text is read, in its own size.
+const ENTRY_COPIES: usize = 4;
+
 /// A line that describes a mapping.
 struct Entry {
     mapping: Mapping,
@@ -111,11 +121,21 @@ struct Entry {
 }
 
 /// Reads the text; lines that are no mapping are skipped, and so are mappings that cannot be executed.
-pub(super) fn parse(text: &[u8]) -> MappedObjects {
+pub(super) fn parse(text: &[u8], memory: &mut u64) -> Result<MappedObjects> {
     let text = String::from_utf8_lossy(text);
+    if let Cow::Owned(text) = &text {
+        charge(memory, text.len())?;
+    }
     let is_exact = text.lines().any(|line| line == MARKER);
-    let mut entries: Vec<Entry> = text.lines().filter_map(parse_line).collect();
-    entries.retain(|entry| entry.is_executable);
+    let mut entries: Vec<Entry> = Vec::new();
+    for entry in text.lines().filter_map(parse_line) {
+        if entry.is_executable {
+            // Beside the entry there is its key for a while, and in the end a mapping.
+            let strings = entry.mapping.filename.len() + entry.mapping.build_id.len();
+            charge(memory, ENTRY_COPIES * (size_of::<Entry>() + strings))?;
+            entries.push(entry);
+        }
+    }
 
     let mut objects = MappedObjects {
         is_exact,
@@ -166,7 +186,7 @@ pub(super) fn parse(text: &[u8]) -> MappedObjects {
         }
         objects.mappings.push(mapping);
     }
-    objects
+    Ok(objects)
 }
 
 /// Whether a name can stand for frames without code: a word in brackets.
@@ -279,7 +299,22 @@ mod tests {
             is_exact: true,
         };
         let text = print(&objects.mappings, &objects.placeholders);
-        assert_eq!(parse(text.as_bytes()), objects, "{text}");
+        assert_eq!(
+            parse(text.as_bytes(), &mut u64::MAX.clone()).unwrap(),
+            objects,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_build_id_that_is_not_hexadecimal_is_left_out() {
+        for build_id in ["go.build/id", "ab cd", "x"] {
+            let text = print(&[mapping((0x1000, 0x2000, 0), "/bin/go", build_id)], &[]);
+            assert!(
+                text.starts_with("00001000-00002000 r-xp /bin/go (@0)\n"),
+                "{text}"
+            );
+        }
     }
 
     #[test]
@@ -296,7 +331,7 @@ mod tests {
             mapping((0x40000, 0x80000, 0xff00), "/path/to/binary", "abc123456"),
             mapping((0x40000000, 0x40015000, 0), "/lib/ld-2.3.2.so", ""),
         ];
-        let objects = parse(text.as_bytes());
+        let objects = parse(text.as_bytes(), &mut u64::MAX.clone()).unwrap();
         assert_eq!(objects.mappings, expected);
         assert!(!objects.is_exact);
     }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attribution;
+mod chunks;
 mod cpuprofile;
 mod file;
 mod mapped_objects;
@@ -201,7 +202,7 @@ impl Profile {
             return pprof::read_gzip(bytes, limit);
         }
         if let Some(header) = cpuprofile::sniff(bytes) {
-            return cpuprofile::read(bytes, header);
+            return cpuprofile::read(bytes, header, limit);
         }
         pprof::read_uncompressed(bytes, limit)
     }
@@ -209,6 +210,19 @@ impl Profile {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidData, message)
+}
+
+/// Takes `size` bytes of the memory that reading a profile may cost.
+fn charge(memory: &mut u64, size: usize) -> Result<()> {
+    match memory.checked_sub(size as u64) {
+        Some(left) => *memory = left,
+        None => return Err(too_large()),
+    }
+    Ok(())
+}
+
+fn too_large() -> Error {
+    invalid("the profile would take more memory than the limit")
 }
 
 #[cfg(test)]

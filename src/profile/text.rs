@@ -1,18 +1,47 @@
 //! A profile as text, in the form of google/pprof's `Profile.String` (what `pprof -raw` prints).
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use super::{Label, LabelValue, Location, Mapping, Profile};
 
+/// Writes text with its control characters escaped: a profile may come from anywhere, and a terminal obeys them.
+pub(super) struct Escaping<'w, W>(pub &'w mut W);
+
+impl<W: fmt::Write> fmt::Write for Escaping<'_, W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some((i, c)) = rest.char_indices().find(|(_, c)| c.is_control()) {
+            write!(self.0, "{}{}", &rest[..i], c.escape_default())?;
+            rest = &rest[i + c.len_utf8()..];
+        }
+        self.0.write_str(rest)
+    }
+}
+
+/// A text with its control characters escaped.
+pub(super) struct Escaped<'t>(pub &'t str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Escaping(f).write_str(self.0)
+    }
+}
+
 impl fmt::Display for Profile {
-    /// Prints header, samples, locations and mappings as google/pprof does; a time is given in UTC.
+    /// Prints header, samples, locations and mappings as google/pprof does; a time is given in UTC, and control
+    /// characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for comment in &self.comments {
-            writeln!(f, "Comment: {comment}")?;
+            writeln!(f, "Comment: {}", Escaped(comment))?;
         }
         let period_type = &self.period_type;
-        writeln!(f, "PeriodType: {} {}", period_type.r#type, period_type.unit)?;
+        writeln!(
+            f,
+            "PeriodType: {} {}",
+            Escaped(&period_type.r#type),
+            Escaped(&period_type.unit)
+        )?;
         writeln!(f, "Period: {}", self.period)?;
         if self.time_nanos != 0 {
             writeln!(f, "Time: {}", UtcTime(self.time_nanos).go_default())?;
@@ -34,7 +63,7 @@ impl fmt::Display for Profile {
                 format!("{}/{}{default}", t.r#type, t.unit)
             })
             .collect();
-        writeln!(f, "{}", types.join(" ").trim())?;
+        writeln!(f, "{}", Escaped(types.join(" ").trim()))?;
         for sample in self.samples() {
             for value in sample.values {
                 write!(f, " {value:10}")?;
@@ -118,11 +147,14 @@ impl Profile {
             let filename = self.string(function.filename);
             write!(
                 f,
-                "{name} {filename}:{} s={}",
-                line.line, function.start_line
+                "{} {}:{} s={}",
+                Escaped(name),
+                Escaped(filename),
+                line.line,
+                function.start_line
             )?;
             if name != system_name {
-                write!(f, "({system_name})")?;
+                write!(f, "({})", Escaped(system_name))?;
             }
         }
         f.write_str("\n")
@@ -134,14 +166,18 @@ fn fmt_label_line(f: &mut fmt::Formatter<'_>, mut labels: Vec<String>) -> fmt::R
         return Ok(());
     }
     labels.sort();
-    writeln!(f, "                {}", labels.join(" "))
+    writeln!(f, "                {}", Escaped(&labels.join(" ")))
 }
 
 fn fmt_mapping(f: &mut fmt::Formatter<'_>, id: usize, m: &Mapping) -> fmt::Result {
     write!(
         f,
         "{id}: {:#x}/{:#x}/{:#x} {} {} ",
-        m.memory_start, m.memory_limit, m.file_offset, m.filename, m.build_id
+        m.memory_start,
+        m.memory_limit,
+        m.file_offset,
+        Escaped(&m.filename),
+        Escaped(&m.build_id)
     )?;
     let flags = [
         (m.has_functions, "[FN]"),
@@ -253,6 +289,12 @@ fn go_duration(nanos: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_nothing_else() {
+        let text = Escaped("a\u{1b}[31m\n\u{9b}é\\\"\t日").to_string();
+        assert_eq!(text, r#"a\u{1b}[31m\n\u{9b}é\"\t日"#);
+    }
 
     #[test]
     fn durations_read_as_go_prints_them() {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::Profile;
 use super::graph::{Graph, base_name, value_of};
-use super::text::UtcTime;
+use super::text::{Escaped, UtcTime};
 use super::unit::{label, percentage, scale};
 
 /// Nodes whose cumulated value is below this share of the total are dropped.
@@ -19,7 +19,15 @@ const EDGE_FRACTION: f64 = 0.001;
 /// The costliest functions of a profile: [rows](Self::rows) for programs, [`Display`](fmt::Display) for people, who
 /// get what `go tool pprof -top` prints.
 ///
-/// Two things differ from pprof: the time is given in UTC, and [`Profile::drop_frames`] is not applied.
+/// These things differ from pprof:
+///
+/// - The time is given in UTC.
+/// - [`Profile::drop_frames`] is not applied.
+/// - Control characters of names and comments are escaped.
+/// - Sums stop at the limits of `i64`, where pprof's wrap around, become negative and drop functions.
+/// - The total is that of all samples' absolute values. pprof unites samples of equal stacks and labels before it takes
+///   these, so that values of both signs cancel out and its total is smaller, down to 0. Without negative values
+///   there is no difference.
 #[derive(Clone, Debug)]
 pub struct Top {
     header: Vec<String>,
@@ -77,7 +85,7 @@ impl Profile {
             order.truncate(n);
         }
 
-        let inline = graph.inline_labels(self, index, &order, cutoff(EDGE_FRACTION));
+        let inline = graph.inline_labels(self, &order, cutoff(EDGE_FRACTION));
         let rows: Vec<TopRow> = order
             .iter()
             .zip(inline)
@@ -222,7 +230,7 @@ impl Top {
 impl fmt::Display for Top {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.header {
-            writeln!(f, "{line}")?;
+            writeln!(f, "{}", Escaped(line))?;
         }
         writeln!(f, "      flat  flat%   sum%        cum   cum%")?;
         let mut sum = 0i64;
@@ -231,12 +239,12 @@ impl fmt::Display for Top {
             writeln!(
                 f,
                 "{:>10} {} {} {:>10} {}  {}{}",
-                self.value(row.flat),
+                Escaped(&self.value(row.flat)).to_string(),
                 percentage(row.flat, self.total),
                 percentage(sum, self.total),
-                self.value(row.cum),
+                Escaped(&self.value(row.cum)).to_string(),
                 percentage(row.cum, self.total),
-                row.name,
+                Escaped(&row.name),
                 row.inline
             )?;
         }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use blazesym::helper::read_elf_build_id;
@@ -11,6 +12,7 @@ use crate::sys::maps::{Maps, MapsEntry};
 use crate::{Error, ErrorKind};
 
 const DELETED: &str = " (deleted)";
+const EXECUTABLE: &str = "/proc/self/exe";
 
 /// Where to read an object.
 #[derive(Debug)]
@@ -50,7 +52,7 @@ impl Finder {
     pub(super) fn of_this_process() -> Self {
         Self {
             maps: Maps::read().unwrap_or_default(),
-            executable: fs::read_link("/proc/self/exe").ok().map(|path| {
+            executable: fs::read_link(EXECUTABLE).ok().map(|path| {
                 let path = path.to_string_lossy();
                 path.strip_suffix(DELETED).unwrap_or(&path).to_owned()
             }),
@@ -71,12 +73,20 @@ impl Finder {
         }
         // A file that was replaced by renaming is marked as deleted too.
         let deleted = here.filter(|entry| entry.path.ends_with(DELETED));
+        // Debug information may lie beside the file, and nothing lies beside a link in `/proc`: the path comes first
+        // wherever it can be seen to lead to what was mapped.
+        let path = PathBuf::from(&mapping.filename);
+        let is_executable = self.executable.as_deref() == Some(&mapping.filename);
+        let is_known = !mapping.build_id.is_empty() || is_same_file(&path, EXECUTABLE.as_ref());
         let mut candidates = Vec::new();
-        if self.executable.as_deref() == Some(&mapping.filename) {
-            candidates.push(PathBuf::from("/proc/self/exe"));
+        if is_executable && !is_known {
+            candidates.push(PathBuf::from(EXECUTABLE));
         }
         if deleted.is_none() || !mapping.build_id.is_empty() {
-            candidates.push(PathBuf::from(&mapping.filename));
+            candidates.push(path);
+        }
+        if is_executable && is_known {
+            candidates.push(PathBuf::from(EXECUTABLE));
         }
         if let Some(entry) = &deleted {
             let range = format!("{:x}-{:x}", entry.start, entry.end);
@@ -86,6 +96,7 @@ impl Finder {
         for candidate in candidates {
             match check(&candidate, mapping) {
                 Ok(()) => return Ok(Place::File(candidate)),
+                Err(_) if reason.is_some() && candidate == Path::new(EXECUTABLE) => {}
                 Err(error) => reason = Some(error),
             }
         }
@@ -109,6 +120,11 @@ impl Finder {
                 && entry.path.strip_suffix(DELETED).unwrap_or(entry.path) == mapping.filename
         })
     }
+}
+
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|m| (m.dev(), m.ino()));
+    matches!((identity(a), identity(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// Refuses a file that is not the mapped one, as far as build ids can tell.
@@ -149,4 +165,33 @@ fn check(path: &Path, mapping: &Mapping) -> Result<(), Error> {
             mapping.build_id
         ),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_read_where_its_debug_information_lies() {
+        let path = std::env::current_exe().unwrap();
+        let build_id = read_elf_build_id(&path).unwrap().unwrap_or_default();
+        let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let finder = Finder::of_this_process();
+        let place_of = |build_id| {
+            finder.place(&Mapping {
+                filename: path.to_str().unwrap().to_owned(),
+                build_id,
+                ..Mapping::default()
+            })
+        };
+        for build_id in [String::new(), build_id] {
+            let place = place_of(build_id);
+            assert!(
+                matches!(&place, Ok(Place::File(file)) if *file == path),
+                "{place:?}"
+            );
+        }
+        let error = place_of("00".to_owned()).unwrap_err().to_string();
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use sigprof::format::OutputFile;
 use sigprof::{ErrorKind, profile_to};
 
 use crate::check::{
@@ -70,6 +72,7 @@ fn a_path_that_cannot_work_is_an_error_before_the_run() {
             let message = error.to_string();
             assert!(message.contains(path.to_str().unwrap()), "{message}");
             assert!(message.contains(expected), "{message}");
+            assert!(!message.contains(".sigprof-"), "{message}");
             assert_nothing_runs();
         }
     }
@@ -168,6 +171,180 @@ fn child_without_permission() {
         .unwrap();
     work();
     guard.finish().unwrap();
+}
+
+#[test]
+fn another_users_file_in_a_sticky_directory_is_an_error_before_the_run() {
+    if !is_root() {
+        return skip("it needs two users");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    set_mode(directory.path(), 0o1777);
+    for name in ["old.pb.gz", "own.pb.gz"] {
+        fs::write(directory.path().join(name), "old").unwrap();
+        set_mode(&directory.path().join(name), 0o666);
+    }
+    let own = directory.path().join("own.pb.gz");
+    chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
+    succeed(&mut child_in(
+        directory.path(),
+        "refusals::child_in_a_sticky_directory",
+    ));
+    assert_eq!(names(directory.path()), ["old.pb.gz", "own.pb.gz"]);
+    let old = fs::read(directory.path().join("old.pb.gz")).unwrap();
+    assert_eq!(old, b"old");
+    assert_complete(&own);
+    // Root may replace all files.
+    chown(directory.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    OutputFile::create(own).unwrap().commit().unwrap();
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_in_a_sticky_directory() {
+    lose_rights();
+    let path = directory().join("old.pb.gz");
+    let error = profiler().start_to(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
+    assert!(message.contains("sticky directory"), "{message}");
+    assert_nothing_runs();
+    let own = directory().join("own.pb.gz");
+    let guard = profiler().start_to(own).unwrap();
+    work();
+    guard.finish().unwrap();
+}
+
+#[test]
+fn a_path_that_ends_in_a_slash_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("link.pb.gz");
+    symlink("missing/", &link).unwrap();
+    for path in [
+        directory.path().join("new/"),
+        directory.path().join("new/."),
+        link,
+    ] {
+        let error = OutputFile::probe(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("ends in `/`"), "{error}");
+    }
+    assert_eq!(names(directory.path()), ["link.pb.gz"]);
+}
+
+#[test]
+fn a_fifo_without_a_reader_does_not_hold_up_the_host() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cpu.pb.gz");
+    let name = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a string that lives until the call returns.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+    let guard = profiler().start_to(&path).unwrap();
+    work();
+    let error = guard.finish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()), "{message}");
+    assert!(message.contains("nobody reads the FIFO"), "{message}");
+
+    // A reader that is slow is waited for.
+    let reader = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut file = File::open(path).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).unwrap();
+            bytes
+        }
+    });
+    let mut file = loop {
+        match OutputFile::create(&path) {
+            Ok(file) => break file,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    file.write_all(&[7; 1 << 20]).unwrap(); // more than a pipe holds
+    file.commit().unwrap();
+    assert_eq!(reader.join().unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn a_descriptor_is_written_to_and_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let open = File::create(&path).unwrap();
+    let fd = open.as_raw_fd();
+    let pid = std::process::id();
+    let ways = [
+        format!("/proc/self/fd/{fd}"),
+        format!("/proc/thread-self/fd/{fd}"),
+        format!("/proc/{pid}/fd/{fd}"),
+        format!("/proc/{pid}/task/{pid}/fd/{fd}"),
+    ];
+    for (i, way) in ways.iter().enumerate() {
+        let mut file = OutputFile::create(way).unwrap();
+        file.write_all(b"x").unwrap();
+        file.commit().unwrap();
+        assert_eq!(open.metadata().unwrap().len(), i as u64 + 1, "{way}");
+    }
+}
+
+/// Lets the command run where this file is mounted over itself, which nobody else sees.
+fn with_a_mounted(command: &mut Command, file: &Path) {
+    let file = CString::new(file.to_str().unwrap()).unwrap();
+    let mount = move || {
+        let none = std::ptr::null();
+        let (root, file) = (c"/".as_ptr(), file.as_ptr());
+        // SAFETY: system calls alone, with strings that live until they return.
+        let results = unsafe {
+            [
+                libc::unshare(libc::CLONE_NEWNS),
+                libc::mount(
+                    none,
+                    root,
+                    none,
+                    libc::MS_REC | libc::MS_PRIVATE,
+                    none.cast(),
+                ),
+                libc::mount(file, file, none, libc::MS_BIND, none.cast()),
+            ]
+        };
+        match results {
+            [0, 0, 0] => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the function makes three system calls and allocates nothing.
+    unsafe { command.pre_exec(mount) };
+}
+
+#[test]
+fn a_mounted_file_is_an_error_that_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("cpu.pb.gz");
+    fs::write(&path, "old").unwrap();
+    let mut trial = Command::new("true");
+    with_a_mounted(&mut trial, &path);
+    if let Err(error) = trial.status() {
+        return skip(&format!("it needs the right to mount a file: {error}"));
+    }
+    let mut command = child_in(directory.path(), "refusals::child_with_a_mounted_file");
+    with_a_mounted(&mut command, &path);
+    succeed(&mut command);
+    assert_eq!(fs::read(path).unwrap(), b"old");
+    assert_eq!(names(directory.path()), ["cpu.pb.gz"]);
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_with_a_mounted_file() {
+    let path = directory().join("cpu.pb.gz");
+    let file = OutputFile::create(path).unwrap();
+    let message = file.commit().unwrap_err().to_string();
+    assert!(message.contains("a file is mounted there"), "{message}");
 }
 
 #[test]
@@ -279,6 +456,7 @@ fn child_on_a_full_disk() {
             "{message}"
         );
         assert!(message.contains("No space left on device"), "{message}");
+        assert!(!message.contains(".sigprof-"), "{message}");
         assert_eq!(fs::read(at("cpu.pb.gz")).unwrap(), b"old");
         assert_nothing_runs();
     };

@@ -170,7 +170,11 @@ fn a_fifo_and_a_device_are_written_to_as_they_are() {
         let fifo = fifo.clone();
         move || Profile::open(fifo).unwrap()
     });
-    by_hand().save(&fifo).unwrap();
+    // Until the reader is there it is an error.
+    while let Err(error) = by_hand().save(&fifo) {
+        assert!(error.to_string().contains("nobody reads"), "{error}");
+        std::thread::yield_now();
+    }
     assert_eq!(reader.join().unwrap(), by_hand());
 
     let null = directory.path().join("null.pb");

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use sigprof::profile::{Function, Label, LabelValue, Line, Location, Mapping, ValueType};
 use sigprof::{ErrorKind, Format, Profile};
 
 use super::samples::{any_profile, by_hand};
@@ -84,7 +85,11 @@ fn each_thing_that_readers_refuse_is_refused_with_its_name() {
         (with(&[vec![0x0b]]), "wire type 3"),
         (with(&[vec![0x12, 5, 1]]), "ends inside"),
         ([gzip(&valid), b"x".to_vec()].concat(), "1 bytes follow"),
-        ([gzip(&valid), gzip(&valid)].concat(), "bytes follow"),
+        ([gzip(&valid), gzip(&valid)].concat(), "several members"),
+        (
+            [gzip(&valid[..9]), gzip(&valid[9..])].concat(),
+            "several members",
+        ),
         (gzip(&valid)[..20].to_vec(), "cut off"),
         (gzip(&[]), "no string_table"),
     ];
@@ -145,6 +150,28 @@ fn small_messages_do_not_become_much_memory() {
     assert!(error.to_string().contains("memory"), "{error}");
 }
 
+/// A gperftools file of records of two addresses each, all different, and a text.
+fn cpu_profile(records: u64, text: &str) -> Vec<u8> {
+    let mut slots: Vec<u64> = vec![0, 3, 0, 100, 0];
+    for i in 0..records {
+        slots.extend([1, 2, 0x1000 + 4 * i, 0x1002 + 4 * i]);
+    }
+    slots.extend([0, 1, 0]);
+    let bytes = slots.iter().flat_map(|slot| slot.to_le_bytes());
+    bytes.chain(text.bytes()).collect()
+}
+
+#[test]
+fn a_gperftools_file_keeps_to_the_limit() {
+    let mappings = "1-2 x\n".repeat(10_000);
+    for bytes in [cpu_profile(10_000, ""), cpu_profile(1, &mappings)] {
+        let error = Profile::read_limited(&bytes, 256 << 10).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        assert!(error.to_string().contains("memory"), "{error}");
+        assert!(Profile::read_limited(&bytes, 64 << 20).is_ok());
+    }
+}
+
 #[test]
 fn many_overlapping_mappings_take_no_longer() {
     let mut bytes: Vec<u8> = Vec::new();
@@ -169,6 +196,99 @@ fn many_overlapping_mappings_take_no_longer() {
     let profile = Profile::read(&bytes).unwrap();
     assert_eq!(profile.mappings().len(), 100_001);
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// A profile of one stack, whose frames are all of one location.
+pub fn one_stack(samples: usize, depth: usize, lines: usize) -> Profile {
+    let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
+    let line = |name: &str, profile: &mut Profile| {
+        let name = profile.intern(name);
+        let function = profile.push_function(Function {
+            name,
+            ..Function::default()
+        });
+        Line {
+            function,
+            line: 0,
+            column: 0,
+        }
+    };
+    let pair = [line("inner", &mut profile), line("outer", &mut profile)];
+    let location = profile.push_location(Location {
+        lines: pair.into_iter().cycle().take(lines).collect(),
+        ..Location::default()
+    });
+    let stack = vec![location; depth];
+    for _ in 0..samples {
+        profile.push_sample(&stack, &[1], &[]);
+    }
+    profile
+}
+
+#[test]
+fn the_top_of_a_small_file_does_not_take_long() {
+    for (samples, depth, lines, outer) in [
+        (1, 100_000, 100_000, " (inline)"),
+        (1_000, 1_000_000, 2, ""),
+    ] {
+        let profile = one_stack(samples, depth, lines);
+        let start = Instant::now();
+        let top = profile.top(0);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let rows: Vec<_> = top
+            .rows()
+            .iter()
+            .map(|row| (row.name.as_str(), row.inline, row.flat, row.cum))
+            .collect();
+        let samples = samples as i64;
+        assert_eq!(
+            rows,
+            [
+                ("inner", " (inline)", samples, samples),
+                ("outer", outer, 0, samples)
+            ]
+        );
+    }
+}
+
+#[test]
+fn shown_texts_cannot_command_a_terminal_or_forge_rows() {
+    let evil = "\u{1b}[2J\n  1 row";
+    let mut profile = Profile::new(vec![ValueType::new(evil, evil)]);
+    profile.comments.push(evil.into());
+    profile.period_type = ValueType::new(evil, evil);
+    let name = profile.intern(evil);
+    let function = profile.push_function(Function {
+        name,
+        filename: name,
+        ..Function::default()
+    });
+    let mapping = profile.push_mapping(Mapping {
+        filename: evil.into(),
+        build_id: evil.into(),
+        ..Mapping::default()
+    });
+    let line = Line {
+        function,
+        line: 0,
+        column: 0,
+    };
+    let location = profile.push_location(Location {
+        mapping: Some(mapping),
+        lines: vec![line],
+        ..Location::default()
+    });
+    let label = Label {
+        key: name,
+        value: LabelValue::Str(name),
+    };
+    profile.push_sample(&[location], &[1], &[label]);
+    for shown in [profile.to_string(), profile.top(0).to_string()] {
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        assert!(!shown.contains("\n  1 row"), "{shown}");
+        assert!(shown.contains("\\u{1b}[2J\\n  1 row"), "{shown}");
+    }
+    assert_eq!(profile.top(0).rows()[0].name, evil);
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use std::process::Command;
 use sigprof::Profile;
 use sigprof::profile::{Function, Line, Location, Mapping, ValueType};
 
+use super::hostile::one_stack;
 use super::samples::by_hand;
 use crate::large::large;
 use crate::support::{go_pprof, run, tool};
@@ -274,6 +275,8 @@ fn the_top_is_pprofs_top() {
         short,
         large(3_000, 300, 12),
         large(400, 7, 5),
+        one_stack(3, 3, 2),
+        one_stack(1, 4, 5),
         Profile::open(golden).unwrap(),
         Profile::new(vec![ValueType::new("inuse_space", "bytes")]),
     ];

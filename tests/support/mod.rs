@@ -5,15 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where to get the programs.
-const INSTALL: [(&str, &str); 8] = [
+const INSTALL: [(&str, &str); 4] = [
     ("go", "apt-get install golang-go"),
     ("google-pprof", "apt-get install google-perftools"),
-    ("gprof", "apt-get install binutils"),
     ("readelf", "apt-get install binutils"),
     ("gcc", "apt-get install gcc libc6-dev"),
-    ("g++", "apt-get install g++"),
-    ("gdb", "apt-get install gdb"),
-    ("perf", "apt-get install linux-perf"),
 ];
 
 /// The path of a program that a test needs. Without it the test is to return early: a line on stderr says that it was

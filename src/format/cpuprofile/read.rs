@@ -1,11 +1,14 @@
 //! gperftools CPU profile -> `Profile`.
 
-use hashbrown::HashMap;
+use std::hash::BuildHasher;
+
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::NO_STACK;
 use crate::Result;
 use crate::format::mapped_objects::{self, MappedObjects};
-use crate::format::{attribution, invalid};
+use crate::format::{attribution, charge, invalid, too_large};
 use crate::profile::{Function, Line, Location, LocationId, MappingId, Profile, ValueType};
 
 /// More header slots than any version would have.
@@ -48,13 +51,57 @@ pub(in crate::format) fn sniff(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// A record: how often a stack was met, and its addresses, leaf first.
-struct Record {
-    count: i64,
+/// Bytes of memory that a record takes until it is a sample of a stack of its own.
+const RECORD_MEMORY: usize = 64;
+/// Bytes of memory that each address of a record takes, as read and in its stack.
+const ADDRESS_MEMORY: usize = 12;
+/// Bytes of memory that an address takes which none was equal to: it becomes a location.
+const LOCATION_MEMORY: usize = 2 * size_of::<Location>();
+
+/// The records of a file, with their addresses in one buffer: there may be millions of either.
+#[derive(Default)]
+struct Records {
+    records: Vec<Record>,
     addresses: Vec<u64>,
 }
 
-pub(in crate::format) fn read(bytes: &[u8], header: Header) -> Result<Profile> {
+/// How often a stack was met, and where its addresses are, leaf first.
+struct Record {
+    count: i64,
+    start: u32,
+    end: u32,
+}
+
+impl Record {
+    fn range(&self) -> std::ops::Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+impl Records {
+    fn addresses_of(&self, record: &Record) -> &[u64] {
+        &self.addresses[record.range()]
+    }
+
+    fn seconds(&self) -> impl Iterator<Item = u64> {
+        let records = self.records.iter();
+        records.filter_map(|r| self.addresses_of(r).get(1).copied())
+    }
+
+    /// Removes the second address of the records where it and the leaf are as asked for.
+    fn remove_seconds(&mut self, is_one: impl Fn(u64, u64) -> bool) {
+        for record in &mut self.records {
+            if let [leaf, second, ..] = &mut self.addresses[record.range()]
+                && is_one(*leaf, *second)
+            {
+                *second = *leaf;
+                record.start += 1;
+            }
+        }
+    }
+}
+
+pub(in crate::format) fn read(bytes: &[u8], header: Header, mut memory: u64) -> Result<Profile> {
     let slot = |index| {
         header.slot(bytes, index).ok_or_else(|| {
             invalid("the gperftools CPU profile was cut off: it ends inside a record or the header")
@@ -83,26 +130,31 @@ pub(in crate::format) fn read(bytes: &[u8], header: Header) -> Result<Profile> {
         })?;
     slot(first_record - 1)?;
 
-    let (mut records, text) = read_records(bytes, header, first_record)?;
-    let objects = mapped_objects::parse(text);
+    let (mut records, text) = read_records(bytes, header, first_record, &mut memory)?;
+    let objects = mapped_objects::parse(text, &mut memory)?;
     if !objects.is_exact {
         drop_trampolines(&mut records);
     }
-    build(records, objects, period)
+    build(records, objects, period, &mut memory)
 }
 
-fn read_records(bytes: &[u8], header: Header, mut next: usize) -> Result<(Vec<Record>, &[u8])> {
+fn read_records<'b>(
+    bytes: &'b [u8],
+    header: Header,
+    mut next: usize,
+    memory: &mut u64,
+) -> Result<(Records, &'b [u8])> {
     let slots = bytes.len() / header.slot_size;
-    let mut records = Vec::new();
+    let mut read = Records::default();
     loop {
         let damaged = |what: &str| {
             invalid(format!(
                 "record {} of the gperftools CPU profile {what}: the file is damaged or was cut off",
-                records.len()
+                read.records.len()
             ))
         };
         if next * header.slot_size == bytes.len() {
-            return Ok((records, &[])); // a flush leaves neither trailer nor text
+            return Ok((read, &[])); // a flush leaves neither trailer nor text
         }
         let (count, len) = header
             .slot(bytes, next)
@@ -111,55 +163,72 @@ fn read_records(bytes: &[u8], header: Header, mut next: usize) -> Result<(Vec<Re
         next += 2;
         let len = usize::try_from(len).ok().filter(|&len| len <= slots - next);
         let len = len.ok_or_else(|| damaged("is longer than the file"))?;
-        let addresses: Vec<u64> = (next..next + len)
-            .filter_map(|i| header.slot(bytes, i))
-            .enumerate()
-            // Return addresses become addresses of their calls.
-            .map(|(depth, pc)| pc.saturating_sub(u64::from(depth > 0)))
-            .collect();
+        let stack = next..next + len;
         next += len;
-        match (count, addresses.as_slice()) {
-            (0, [0]) => return Ok((records, &bytes[next * header.slot_size..])),
+        match (count, len) {
+            (0, 1) if header.slot(bytes, stack.start) == Some(0) => {
+                return Ok((read, &bytes[next * header.slot_size..]));
+            }
             (0, _) => return Err(damaged("has the count 0")),
-            (_, []) => return Err(damaged("has no addresses")),
+            (_, 0) => return Err(damaged("has no addresses")),
             _ => {}
         }
         let count = i64::try_from(count).map_err(|_| damaged("has a count out of range"))?;
-        records.push(Record { count, addresses });
+        charge(memory, RECORD_MEMORY + len * ADDRESS_MEMORY)?;
+        let start = read.addresses.len();
+        let pcs = stack.filter_map(|i| header.slot(bytes, i)).enumerate();
+        // Return addresses become addresses of their calls.
+        let addresses = pcs.map(|(depth, pc)| pc.saturating_sub(u64::from(depth > 0)));
+        read.addresses.extend(addresses);
+        let position = |index| u32::try_from(index).map_err(|_| too_large());
+        read.records.push(Record {
+            count,
+            start: position(start)?,
+            end: position(read.addresses.len())?,
+        });
     }
 }
 
 /// Removes what google/pprof takes for traces of the profiler itself (`cpuProfile` and `cleanupDuplicateLocations` in
 /// `profile/legacy_profile.go`): up to twice, a second frame that is the same in 31 of 32 records, the signal
 /// trampoline of old unwinders; and a second frame that repeats the leaf.
-fn drop_trampolines(records: &mut [Record]) {
-    let margin = records.len() / 32;
+fn drop_trampolines(records: &mut Records) {
+    let needed = records.records.len() - records.records.len() / 32;
     for _ in 0..2 {
-        let mut seconds: HashMap<u64, usize> = HashMap::new();
-        for second in records.iter().filter_map(|r| r.addresses.get(1)) {
-            *seconds.entry(*second).or_default() += 1;
-        }
-        let needed = records.len() - margin;
-        let trampoline = seconds.iter().find(|&(_, &count)| count >= needed);
-        let Some((&trampoline, _)) = trampoline else {
+        let Some(trampoline) = majority(records.seconds()) else {
             break;
         };
-        for record in records.iter_mut() {
-            if record.addresses.get(1) == Some(&trampoline) {
-                record.addresses.remove(1);
-            }
+        if records.seconds().filter(|&s| s == trampoline).count() < needed {
+            break;
         }
+        records.remove_seconds(|_, second| second == trampoline);
     }
-    for record in records {
-        if let [leaf, second, ..] = record.addresses[..]
-            && second.checked_add(1) == Some(leaf)
-        {
-            record.addresses.remove(1);
-        }
-    }
+    records.remove_seconds(|leaf, second| second.checked_add(1) == Some(leaf));
 }
 
-fn build(records: Vec<Record>, objects: MappedObjects, period: i64) -> Result<Profile> {
+/// The value that more than half of all are, if one is; else any.
+/// Source: Boyer and Moore, "MJRTY: A Fast Majority Vote Algorithm", 1991.
+fn majority(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut candidate = None;
+    let mut votes = 0usize;
+    for value in values {
+        if votes == 0 {
+            candidate = Some(value);
+        }
+        match candidate == Some(value) {
+            true => votes += 1,
+            false => votes -= 1,
+        }
+    }
+    candidate
+}
+
+fn build(
+    mut read: Records,
+    objects: MappedObjects,
+    period: i64,
+    memory: &mut u64,
+) -> Result<Profile> {
     let mut profile = Profile::new(vec![
         ValueType::new("samples", "count"),
         ValueType::new("cpu", "nanoseconds"),
@@ -172,18 +241,16 @@ fn build(records: Vec<Record>, objects: MappedObjects, period: i64) -> Result<Pr
         .into_iter()
         .map(|p| (p.address, p.name))
         .collect();
-    let is_no_stack = |record: &Record| matches!(record.addresses[..], [only] if names.get(&only).is_some_and(|n| n == NO_STACK));
-
-    let mut addresses = Vec::new();
-    let mut of_address: HashMap<u64, LocationId> = HashMap::new();
-    for record in records.iter().filter(|r| !is_no_stack(r)) {
-        for &address in &record.addresses {
-            of_address.entry(address).or_insert_with(|| {
-                addresses.push(address);
-                LocationId(addresses.len() as u32 - 1)
-            });
+    let is_no_stack = |address| names.get(&address).is_some_and(|name| name == NO_STACK);
+    for record in &mut read.records {
+        if let [only] = read.addresses[record.range()]
+            && is_no_stack(only)
+        {
+            record.end = record.start;
         }
     }
+
+    let addresses = number(&mut read, memory)?;
     let mapping_of = match objects.is_exact {
         true => attribution::first_holding(&mappings, &addresses),
         false => {
@@ -194,7 +261,7 @@ fn build(records: Vec<Record>, objects: MappedObjects, period: i64) -> Result<Pr
     for mapping in mappings {
         profile.push_mapping(mapping);
     }
-    for (&address, mapping) in addresses.iter().zip(mapping_of) {
+    for (address, mapping) in addresses.into_iter().zip(mapping_of) {
         let location = match names.get(&address) {
             None => Location {
                 mapping: mapping.map(MappingId),
@@ -205,18 +272,47 @@ fn build(records: Vec<Record>, objects: MappedObjects, period: i64) -> Result<Pr
         };
         profile.push_location(location);
     }
+    profile.reserve_samples(read.records.len());
     let mut stack = Vec::new();
-    for record in &records {
+    for record in &read.records {
         stack.clear();
-        if !is_no_stack(record) {
-            stack.extend(record.addresses.iter().map(|a| of_address[a]));
-        }
+        let ids = read.addresses_of(record).iter();
+        stack.extend(ids.map(|&id| LocationId(id as u32)));
         let time = record.count.checked_mul(period).ok_or_else(|| {
             invalid("the gperftools CPU profile holds more time than 64 bits of nanoseconds")
         })?;
         profile.push_sample(&stack, &[record.count, time], &[]);
     }
     Ok(profile)
+}
+
+/// Gives each address a number in the order of their first appearance, puts the numbers in their places, and returns
+/// the distinct addresses.
+fn number(read: &mut Records, memory: &mut u64) -> Result<Vec<u64>> {
+    let hasher = DefaultHashBuilder::default();
+    let mut distinct: Vec<u64> = Vec::new();
+    let mut numbers: HashTable<u32> = HashTable::new();
+    for record in &read.records {
+        for address in &mut read.addresses[record.range()] {
+            let entry = numbers.entry(
+                hasher.hash_one(*address),
+                |&n| distinct[n as usize] == *address,
+                |&n| hasher.hash_one(distinct[n as usize]),
+            );
+            let number = match entry {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    charge(memory, LOCATION_MEMORY)?;
+                    let number = u32::try_from(distinct.len()).map_err(|_| too_large())?;
+                    entry.insert(number);
+                    distinct.push(*address);
+                    number
+                }
+            };
+            *address = number.into();
+        }
+    }
+    Ok(distinct)
 }
 
 /// A location that is a name and no code.

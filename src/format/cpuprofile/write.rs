@@ -6,6 +6,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{NO_ADDRESS, NO_STACK};
 use crate::format::WriteError;
+use crate::format::chunks::Chunks;
 use crate::format::mapped_objects::{
     self, FIRST_PLACEHOLDER, PLACEHOLDER_LIMIT, Placeholder, is_placeholder_name,
 };
@@ -30,11 +31,8 @@ pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Resul
     let mut addresses = Addresses::new(profile);
     let (stacks, counts) = sum(profile, index, &mut addresses)?;
 
-    let mut slots = Slots {
-        out,
-        buffer: Vec::new(),
-    };
-    slots.put(&[0, 3, 0, period_us, 0])?;
+    let mut out = Chunks::new(out);
+    put(&mut out, &[0, 3, 0, period_us, 0])?;
     let mut record = Vec::new();
     for (i, &count) in counts.iter().enumerate() {
         if count == 0 {
@@ -48,13 +46,12 @@ pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Resul
             // Where an address is one of a call, the slot is that of its return.
             record.push(address + u64::from(depth > 0));
         }
-        slots.put(&record)?;
+        put(&mut out, &record)?;
     }
-    slots.put(&[0, 1, 0])?;
-    slots.flush()?;
+    put(&mut out, &[0, 1, 0])?;
     let text = mapped_objects::print(profile.mappings(), &addresses.placeholders);
-    slots.out.write_all(text.as_bytes())?;
-    Ok(())
+    out.buffer.extend_from_slice(text.as_bytes());
+    out.flush()
 }
 
 /// The period in microseconds, cut off as gperftools does it, but never 0, which readers refuse.
@@ -202,26 +199,9 @@ fn name_of<'p>(profile: &'p Profile, location: &Location) -> &'p str {
     }
 }
 
-/// Words on their way out.
-struct Slots<'w, W> {
-    out: &'w mut W,
-    buffer: Vec<u8>,
-}
-
-impl<W: Write> Slots<'_, W> {
-    fn put(&mut self, slots: &[u64]) -> Result<(), WriteError> {
-        for slot in slots {
-            self.buffer.extend_from_slice(&slot.to_ne_bytes());
-        }
-        match self.buffer.len() >= 1 << 16 {
-            true => self.flush(),
-            false => Ok(()),
-        }
+fn put<W: Write>(out: &mut Chunks<W>, slots: &[u64]) -> Result<(), WriteError> {
+    for slot in slots {
+        out.buffer.extend_from_slice(&slot.to_ne_bytes());
     }
-
-    fn flush(&mut self) -> Result<(), WriteError> {
-        self.out.write_all(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
-    }
+    out.drain()
 }

@@ -9,11 +9,11 @@ use prost::Message;
 
 use super::ids::Ids;
 use super::messages::{self, field};
-use super::samples::{Samples, charge};
+use super::samples::Samples;
 use super::strings::Strings;
 use super::wire::{Fields, Value, not_a_profile, varint};
 use crate::Result;
-use crate::format::invalid;
+use crate::format::{charge, invalid};
 use crate::profile::{
     Function, FunctionId, Label, LabelValue, Line, Location, Mapping, MappingId, Profile, StringId,
     ValueType,

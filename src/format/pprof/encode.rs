@@ -11,10 +11,9 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::messages::{self, field, sample_field};
 use crate::format::WriteError;
+use crate::format::chunks::Chunks;
 use crate::profile::{LabelValue, Profile, Sample, StackId, ValueType};
 
-/// How many bytes are gathered before they go out.
-const CHUNK: usize = 1 << 16;
 /// How far back gzip finds repetitions, in bytes.
 const GZIP_WINDOW: usize = 1 << 15;
 /// Bytes of an encoded location id, about.
@@ -28,8 +27,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
     }
     let mut strings = Strings::new(profile);
     let mut encoder = Encoder {
-        out,
-        buffer: Vec::with_capacity(CHUNK * 2),
+        out: Chunks::new(out),
         stack: Vec::new(),
         stack_id: None,
     };
@@ -103,7 +101,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
     for string in profile.strings().iter().chain(strings.added) {
         encoder.bytes(field::STRING_TABLE, string.as_bytes())?;
     }
-    encoder.flush()
+    encoder.out.flush()
 }
 
 /// The samples' positions with those of one stack together (and else in their order), where that pays: gzip finds a
@@ -168,8 +166,7 @@ impl<'p> Strings<'p> {
 }
 
 struct Encoder<'w, W> {
-    out: &'w mut W,
-    buffer: Vec<u8>,
+    out: Chunks<'w, W>,
     /// The location ids of `stack_id`, encoded: samples of one stack often follow each other.
     stack: Vec<u8>,
     stack_id: Option<StackId>,
@@ -207,7 +204,7 @@ impl<W: Write> Encoder<'_, W> {
                 .map(|label| packed_len_always(label.encoded_len()))
                 .sum::<usize>();
 
-        let buffer = &mut self.buffer;
+        let buffer = &mut self.out.buffer;
         encode_key(field::SAMPLE, WireType::LengthDelimited, buffer);
         encode_varint(len as u64, buffer);
         if !self.stack.is_empty() {
@@ -223,19 +220,19 @@ impl<W: Write> Encoder<'_, W> {
         for label in labels {
             prost::encoding::message::encode(sample_field::LABEL, &label, buffer);
         }
-        self.drain()
+        self.out.drain()
     }
 
     fn message(&mut self, field: u32, message: &impl Message) -> Result<(), WriteError> {
-        prost::encoding::message::encode(field, message, &mut self.buffer);
-        self.drain()
+        prost::encoding::message::encode(field, message, &mut self.out.buffer);
+        self.out.drain()
     }
 
     fn bytes(&mut self, field: u32, bytes: &[u8]) -> Result<(), WriteError> {
-        encode_key(field, WireType::LengthDelimited, &mut self.buffer);
-        encode_varint(bytes.len() as u64, &mut self.buffer);
-        self.buffer.extend_from_slice(bytes);
-        self.drain()
+        encode_key(field, WireType::LengthDelimited, &mut self.out.buffer);
+        encode_varint(bytes.len() as u64, &mut self.out.buffer);
+        self.out.buffer.extend_from_slice(bytes);
+        self.out.drain()
     }
 
     /// A number that is left out when it is 0, as proto3 does.
@@ -247,21 +244,8 @@ impl<W: Write> Encoder<'_, W> {
     }
 
     fn present_number(&mut self, field: u32, value: i64) -> Result<(), WriteError> {
-        prost::encoding::int64::encode(field, &value, &mut self.buffer);
-        self.drain()
-    }
-
-    fn drain(&mut self) -> Result<(), WriteError> {
-        match self.buffer.len() >= CHUNK {
-            true => self.flush(),
-            false => Ok(()),
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), WriteError> {
-        self.out.write_all(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
+        prost::encoding::int64::encode(field, &value, &mut self.out.buffer);
+        self.out.drain()
     }
 }
 

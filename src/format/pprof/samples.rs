@@ -14,7 +14,7 @@ use super::ids::Ids;
 use super::messages::{self, sample_field};
 use super::wire::{Part, part, varint};
 use crate::Result;
-use crate::format::invalid;
+use crate::format::{charge, invalid};
 use crate::profile::{Label, LocationId, Profile, StackId, StackTable};
 
 /// Location ids from here on are numbered as they are met: whatever a file calls its locations has to fit 32 bits.
@@ -258,15 +258,6 @@ impl ByteTable {
             }
         }
     }
-}
-
-/// Takes `size` bytes of the memory that reading a profile may cost.
-pub(super) fn charge(memory: &mut u64, size: usize) -> Result<()> {
-    match memory.checked_sub(size as u64) {
-        Some(left) => *memory = left,
-        None => return Err(invalid("the profile would take more memory than the limit")),
-    }
-    Ok(())
 }
 
 fn wrong_width(index: usize, width: usize, expected: usize) -> crate::Error {
