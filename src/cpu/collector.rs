@@ -40,7 +40,10 @@ pub(super) struct Collector {
     started: Instant,
     start_realtime_ns: u64,
     stopped_after: Option<Duration>,
+    /// The figures at the stop: the next recording counts in the same place.
+    final_stats: Option<Stats>,
     own_cpu: Duration,
+    handler_replaced: bool,
 }
 
 impl Collector {
@@ -68,7 +71,9 @@ impl Collector {
             started: now,
             start_realtime_ns: Clock::REALTIME.now_ns()?,
             stopped_after: None,
+            final_stats: None,
             own_cpu: Duration::ZERO,
+            handler_replaced: false,
         };
         collector.refresh()?;
         Ok(collector)
@@ -160,7 +165,8 @@ impl Collector {
     }
 
     /// Ends the clocks. Signals that are on their way can still come.
-    pub(super) fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self, handler_replaced: bool) {
+        self.handler_replaced = handler_replaced;
         self.threads.refresh_names();
         self.threads.disarm();
         self.stopped_after = Some(self.started.elapsed());
@@ -173,6 +179,7 @@ impl Collector {
     /// No handler holds a lane or will get further than to look whether a recording runs.
     pub(super) unsafe fn finish(&mut self) {
         self.drain();
+        self.final_stats = Some(self.stats());
         self.retired.clear();
         self.snapshot_bytes = 0;
         // SAFETY: nobody reads snapshots, or works with lanes, any more.
@@ -185,6 +192,7 @@ impl Collector {
     /// Leaves the snapshots to handlers that do not let go of them.
     pub(super) fn leak(&mut self) {
         self.drain();
+        self.final_stats = Some(self.stats());
         std::mem::forget(std::mem::take(&mut self.retired));
     }
 
@@ -213,6 +221,9 @@ impl Collector {
     }
 
     pub(super) fn stats(&self) -> Stats {
+        if let Some(stats) = &self.final_stats {
+            return stats.clone();
+        }
         let lost = Lost {
             no_lane: self.recorder.sum(|c| &c.no_lane),
             lane_full: self.recorder.sum(|c| &c.lane_full),
@@ -239,7 +250,8 @@ impl Collector {
             },
             foreign_signals: self.recorder.sum(|c| &c.foreign),
             threads_armed: self.threads.armed(),
-            threads_refused: self.threads.refused().0,
+            threads_refused: self.threads.refused(),
+            handler_replaced: self.handler_replaced,
             own_cpu: self.own_cpu,
             own_memory_bytes: (self.recorder.size_bytes()
                 + self.table.size_bytes()

@@ -140,6 +140,13 @@ impl Recording {
         collector.threads().scan().map_err(os(
             "could not list the process's threads in /proc/self/task",
         ))?;
+        if !collector.threads().knows(current_tid()) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "/proc/self/task does not list the calling thread, so no thread would be sampled: /proc is of another PID \
+                 namespace; mount it anew in this one (unshare --mount-proc)",
+            ));
+        }
         if let Some(timer) = &*self.process_timer.lock() {
             timer
                 .arm(rate.period, rate.period)
@@ -193,7 +200,9 @@ impl Recording {
             return Err(already_stopped());
         }
         drop(self.process_timer.lock().take());
-        self.shared.collector.lock().disarm();
+        // What cannot be asked is taken to be as it was.
+        let handler_replaced = signal::is_installed(SIGNAL, on_signal).is_ok_and(|is| !is);
+        self.shared.collector.lock().disarm(handler_replaced);
         // Handlers that come from here on see that nothing is recorded; the others hold a lane.
         self.owner.recording.store(0, Ordering::SeqCst);
         self.recorder.doorbell.wake_once();

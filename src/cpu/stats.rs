@@ -39,6 +39,8 @@ pub struct Stats {
     pub threads_armed: u64,
     /// Threads for which the system refused a timer; their time is not in the profile.
     pub threads_refused: u64,
+    /// The program has put a `SIGPROF` handler of its own in place of sigprof's: what ticked after that is missing.
+    pub handler_replaced: bool,
     /// CPU time of the profiler's own thread, which is not in the profile.
     pub own_cpu: Duration,
     /// Bytes of memory that the recording holds.
@@ -102,6 +104,7 @@ impl Stats {
             foreign_signals: 0,
             threads_armed: 0,
             threads_refused: 0,
+            handler_replaced: false,
             own_cpu: Duration::ZERO,
             own_memory_bytes: 0,
         }
@@ -151,6 +154,9 @@ impl Stats {
                 "threads: {} refused a timer by the system, so their time is missing; raise RLIMIT_SIGPENDING (ulimit -i)",
                 self.threads_refused
             ));
+        }
+        if self.handler_replaced {
+            lines.push("handler: the program replaced sigprof's SIGPROF handler while it recorded; ticks after that are missing".into());
         }
         if self.foreign_signals > 0 {
             lines.push(format!(

@@ -25,6 +25,7 @@ pub(crate) mod clock;
 pub(crate) mod fork;
 pub(crate) mod futex;
 mod image;
+mod loader;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::image::Image;
+use super::loader::iterate;
 use super::maps::Maps;
 
 /// An executable segment, in addresses of this process; bounds are whole pages, as in `/proc/self/maps`.
@@ -115,23 +116,6 @@ pub(crate) fn loaded(known: &[Arc<Module>], maps: &Maps) -> Vec<Arc<Module>> {
         true
     });
     modules
-}
-
-/// Calls `f` for each loaded object until it answers false.
-fn iterate(f: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
-    unsafe extern "C" fn callback(
-        info: *mut libc::dl_phdr_info,
-        _size: libc::size_t,
-        data: *mut libc::c_void,
-    ) -> libc::c_int {
-        // SAFETY: `data` is the reference passed below, alive for the whole iteration.
-        let f = unsafe { &mut *data.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>() };
-        // SAFETY: the loader passes a valid info.
-        (!f(unsafe { &*info })).into()
-    }
-    let mut f = f;
-    // SAFETY: the callback matches its data.
-    unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut f).cast()) };
 }
 
 #[cfg(test)]

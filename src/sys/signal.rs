@@ -53,6 +53,11 @@ pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Insta
     Ok(Installed::Foreign)
 }
 
+/// Whether `handler` is the handler of `signal`.
+pub(crate) fn is_installed(signal: libc::c_int, handler: Handler) -> io::Result<bool> {
+    Ok(action(signal)?.sa_sigaction == handler as usize)
+}
+
 fn action(signal: libc::c_int) -> io::Result<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: only asks for the current action.
