@@ -1,4 +1,5 @@
-//! The atomics and cells of the lock-free parts: the standard library's, or loom's when a model is checked.
+//! The atomics and cells of the lock-free parts (the standard library's, or loom's when a model is checked), and the lock of
+//! ordinary code.
 #![forbid(unsafe_code)]
 
 #[cfg(loom)]
@@ -9,3 +10,28 @@ pub(crate) use loom::{
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// A mutex that goes on after a panic of its holder: what it guards is counts, which are right at every moment.
+///
+/// The standard library's underneath, which is one word: a lock with tables beside it could be left half changed in a forked
+/// child.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> std::sync::MutexGuard<'_, T> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.0
+            .get_mut()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

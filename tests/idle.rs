@@ -180,7 +180,9 @@ fn child_that_forks_in_a_loop() {
             assert_eq!(held.timers, "");
             assert!(held.files.len() <= at_first.files.len(), "{held:?}");
         });
-        assert_eq!(Held::now(), recorded, "in the parent, after {round} forks");
+        // The profiler opens a file for a moment, now and then.
+        let held = Held::settled(&recorded);
+        assert_eq!(held, recorded, "in the parent, after {round} forks");
     }
     drop(recording);
     assert_eq!(Held::settled(&before), before);

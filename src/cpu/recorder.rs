@@ -117,7 +117,7 @@ unsafe impl Sync for Workbench {}
 impl Workbench {
     fn new() -> io::Result<Self> {
         Ok(Self {
-            cache: UnsafeCell::new(Cache::new()),
+            cache: UnsafeCell::new(Cache::new()?),
             stack: Stack::new()?,
         })
     }
@@ -208,6 +208,7 @@ impl Recorder {
             self.rack.release_memory();
             for bench in &self.benches {
                 bench.stack.release_memory();
+                (*bench.cache.get()).release_memory();
             }
         }
     }

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::collector::{Collector, TURN};
 use super::engine::{Engine, Rate};
 use super::handler::{Cookie, on_signal};
@@ -17,6 +15,7 @@ use super::threads::{Arming, Threads};
 use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
+use crate::sync::Mutex;
 use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;

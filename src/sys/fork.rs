@@ -1,10 +1,12 @@
-//! State that a forked child does not inherit.
+//! What a forked child does not inherit: state, locks, open files.
 //!
 //! A page marked `MADV_WIPEONFORK` reads as zeros in a child, whoever forked and however: no hook has to run, no
 //! process id to be compared (a child can have its parent's id in a namespace of its own).
 
+use std::cell::UnsafeCell;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::memory::Pages;
@@ -47,4 +49,36 @@ extern "C" fn wipe() {
         // SAFETY: a page made by `wiped_on_fork`, in a child that has one thread.
         unsafe { page.write_bytes(0, 4096) };
     }
+}
+
+/// A mutex of the C library's: the kind that may be unlocked in a forked child by the thread that locked it.
+struct ForkLock(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: a pthread mutex is made to be used by several threads.
+unsafe impl Sync for ForkLock {}
+
+static FORKS: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+static FORKS_WAIT: Once = Once::new();
+
+extern "C" fn lock() {
+    // SAFETY: an initialized mutex, which is never destroyed.
+    unsafe { libc::pthread_mutex_lock(FORKS.0.get()) };
+}
+
+extern "C" fn unlock() {
+    // SAFETY: as above; the calling thread locked it.
+    unsafe { libc::pthread_mutex_unlock(FORKS.0.get()) };
+}
+
+/// Runs `f` while no other thread forks through the C library: for what a child must not inherit half done, a lock that `f`
+/// takes or a file that it opens for a moment. Calls do not nest.
+pub(crate) fn holding_off_forks<T>(f: impl FnOnce() -> T) -> T {
+    FORKS_WAIT.call_once(|| {
+        // SAFETY: the hooks lock and unlock a mutex that is never destroyed.
+        unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+    });
+    lock();
+    let result = f();
+    unlock();
+    result
 }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::io;
 
+use super::fork::holding_off_forks;
+
 /// One line: a range of the address space and what is mapped there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct MapsEntry<'m> {
@@ -29,7 +31,7 @@ pub(crate) struct Maps(String);
 impl Maps {
     /// Reads the process's mappings as they are now.
     pub(crate) fn read() -> io::Result<Self> {
-        let bytes = fs::read("/proc/self/maps")?;
+        let bytes = holding_off_forks(|| fs::read("/proc/self/maps"))?;
         Ok(Self(String::from_utf8_lossy(&bytes).into_owned()))
     }
 

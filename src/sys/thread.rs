@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use super::fork::holding_off_forks;
+
 /// The kernel's id of the calling thread. *Async-signal-safe.*
 pub(crate) fn current_tid() -> i32 {
     // SAFETY: takes no arguments and cannot fail.
@@ -46,6 +48,12 @@ impl TaskDir {
     /// Puts the ids of all threads into `tids`, in ascending order.
     pub(crate) fn list(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
         tids.clear();
+        holding_off_forks(|| self.read(tids))?;
+        tids.sort_unstable();
+        Ok(())
+    }
+
+    fn read(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
         let dir = open_tasks()?;
         loop {
             // SAFETY: the descriptor is open; the buffer is as long as said, and aligned for the records.
@@ -68,7 +76,6 @@ impl TaskDir {
                     .filter_map(|name| std::str::from_utf8(name).ok()?.parse::<i32>().ok()),
             );
         }
-        tids.sort_unstable();
         Ok(())
     }
 }
@@ -85,7 +92,7 @@ impl NewestId {
     /// Whether the kernel may have given out an id since the last call, to a thread or process of the same namespace.
     pub(crate) fn has_moved(&mut self) -> bool {
         // The newest id is the last field (proc_loadavg(5)).
-        let newest = fs::read_to_string("/proc/loadavg")
+        let newest = holding_off_forks(|| fs::read_to_string("/proc/loadavg"))
             .ok()
             .and_then(|text| text.trim_end().rsplit(' ').next()?.parse().ok());
         let moved = newest.is_none() || newest != self.0;
@@ -115,7 +122,7 @@ pub(crate) struct Identity {
 
 /// Reads a thread's identity; `None` where it is gone.
 pub(crate) fn identity(tid: i32) -> Option<Identity> {
-    let stat = fs::read(format!("/proc/self/task/{tid}/stat")).ok()?;
+    let stat = holding_off_forks(|| fs::read(format!("/proc/self/task/{tid}/stat"))).ok()?;
     // `id (name) state …`: the name may hold spaces and parentheses itself, so it ends at the last one.
     let name_start = stat.iter().position(|&b| b == b'(')? + 1;
     let name_end = stat.iter().rposition(|&b| b == b')')?;

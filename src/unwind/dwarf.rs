@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use framehop::{
@@ -39,14 +40,19 @@ pub(super) struct Steps {
 }
 
 impl Cache {
-    pub(crate) fn new() -> Self {
-        Self {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
             steps: Steps {
                 rules: NativeCache::new_in(),
-                memo: Memo::new(),
+                memo: Memo::new()?,
             },
             window: Window::new(),
-        }
+        })
+    }
+
+    /// Gives back the memory that can be given back while nothing is recorded.
+    pub(crate) fn release_memory(&mut self) {
+        self.steps.memo.release_memory();
     }
 }
 

@@ -4,7 +4,9 @@
 //! words of the stack that it reads. Samples of one thread share most of their outer frames, so the memo keeps the last step
 //! from each place of the stack and what it read: where all of that is the same, so is the result.
 
-use crate::sys::memory::StackReader;
+use std::io;
+
+use crate::sys::memory::{Pages, StackReader};
 
 /// Where unwinding stands, in a caller's frame.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -59,11 +61,36 @@ const STEPS: usize = 512;
 
 /// The last step from each place of the stack, found by the stack pointer.
 #[derive(Debug)]
-pub(super) struct Memo(Box<[Step; STEPS]>);
+pub(super) struct Memo {
+    /// `STEPS` steps; all zeros is an empty step.
+    pages: Pages,
+}
+
+// SAFETY: memory that only `&mut self` writes.
+unsafe impl Sync for Memo {}
 
 impl Memo {
-    pub(super) fn new() -> Self {
-        Self(Box::new([Step::default(); STEPS]))
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            pages: Pages::map(STEPS * size_of::<Step>())?,
+        })
+    }
+
+    /// Forgets all steps and gives their memory back.
+    pub(super) fn release_memory(&mut self) {
+        // SAFETY: `&mut self` says that nobody else looks.
+        unsafe { self.pages.discard() };
+    }
+
+    fn steps(&self) -> &[Step; STEPS] {
+        // SAFETY: the pages are as large, aligned, and zeroed by the kernel, which is a valid step; `&self` says that nobody
+        // writes.
+        unsafe { &*self.pages.as_ptr().cast() }
+    }
+
+    fn steps_mut(&mut self) -> &mut [Step; STEPS] {
+        // SAFETY: as above; `&mut self` says that nobody else looks.
+        unsafe { &mut *self.pages.as_ptr().cast() }
     }
 
     fn index(sp: u64) -> usize {
@@ -76,7 +103,7 @@ impl Memo {
     /// *Async-signal-safe.*
     #[inline(always)] // A frame takes a few ns this way, twice as many with the state passed through memory.
     pub(super) fn recall(&self, from: State, epoch: u32, stack: &StackReader<'_>) -> Option<State> {
-        let step = &self.0[Self::index(from.sp)];
+        let step = &self.steps()[Self::index(from.sp)];
         if step.from != from || step.epoch != epoch {
             return None;
         }
@@ -97,7 +124,7 @@ impl Memo {
     /// Keeps a step, if it is one that can be kept. *Async-signal-safe.*
     pub(super) fn keep(&mut self, from: State, to: State, reads: &Reads, epoch: u32) {
         if let Some(step) = Step::new(from, to, reads, epoch) {
-            self.0[Self::index(from.sp)] = step;
+            self.steps_mut()[Self::index(from.sp)] = step;
         }
     }
 }
@@ -157,7 +184,7 @@ mod tests {
         let mut reads = Reads::default();
         reads.push(sp + 8, 0x1234);
         reads.push(sp + 16, 0x5678);
-        let mut memo = Memo::new();
+        let mut memo = Memo::new().unwrap();
         let recall = |memo: &Memo, from, epoch| {
             let mut window = Window::new();
             // SAFETY: the words lie on this thread's stack.
