@@ -384,10 +384,8 @@ fn child_with_few_queued_signals() {
     };
     let end = Instant::now() + Duration::from_secs(1);
     // SAFETY: the limit is read by the call.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &limit) };
+    assert_eq!(set, 0);
     thread::scope(|scope| {
         for _ in 0..40 {
             scope.spawn(|| thread::sleep(end.saturating_duration_since(Instant::now())));
