@@ -14,7 +14,7 @@
 //! # How it works
 //!
 //! A timer on each thread's CPU clock sends `SIGPROF` to it. The handler takes no lock and allocates nothing: it unwinds the
-//! interrupted stack straight into a preallocated ring and returns, about half a microsecond after it came. A thread named
+//! interrupted stack straight into a preallocated ring and returns, in under a microsecond as a rule. A thread named
 //! `sigprof` empties the ring and counts equal call chains. Where the kernel lets several expiries pass between two of its
 //! own ticks, the signal says how many they were, and the sample gets that weight: totals are CPU time at any frequency.
 //!
