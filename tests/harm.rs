@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use process::{child, succeed};
-use sigprof::cpu::{Profiler, Recording};
+use sigprof::cpu::{Engine, Profiler, Recording};
 use work::{StopOnDrop, burn};
 
 fn start(frequency_hz: u32) -> Recording {
@@ -382,7 +382,7 @@ fn child_with_few_queued_signals() {
         rlim_cur: 30,
         rlim_max: 30,
     };
-    let end = Instant::now() + Duration::from_secs(1);
+    let end = Instant::now() + Duration::from_secs(2);
     // SAFETY: the limit is read by the call.
     let set = unsafe { libc::setrlimit(libc::RLIMIT_SIGPENDING, &limit) };
     assert_eq!(set, 0);
@@ -391,13 +391,36 @@ fn child_with_few_queued_signals() {
             scope.spawn(|| thread::sleep(end.saturating_duration_since(Instant::now())));
         }
         // Other processes of this user may have used the limit up already: then there is nothing to show.
-        let Ok(recording) = Profiler::new().start() else {
+        let Ok(recording) = Profiler::new().engine(Engine::ThreadTimer).start() else {
             return;
         };
         let stats = recording.stats();
         assert!(stats.threads_armed <= 15, "{stats}");
         assert!(stats.threads_refused >= 26, "{stats}");
         assert!(stats.to_string().contains("RLIMIT_SIGPENDING"), "{stats}");
+        drop(recording);
+        // Who did not ask for timers on threads gets one that sees them all.
+        let recording = start(1000);
+        let before = work::process_cpu();
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| burn(Duration::from_millis(300)));
+            }
+        });
+        let truth = work::process_cpu() - before;
+        let profile = recording.stop().unwrap();
+        let stats = recording.stats();
+        assert_eq!(stats.engine, Engine::ProcessTimer, "{stats}");
+        assert_eq!(
+            (stats.threads_armed, stats.threads_refused),
+            (0, 0),
+            "{stats}"
+        );
+        let ratio = profile.total(1) as f64 / truth.as_nanos() as f64;
+        assert!(
+            (0.95..1.05).contains(&ratio),
+            "{ratio:.3} of {truth:?}\n{stats}"
+        );
     });
 }
 

@@ -83,6 +83,12 @@ impl Collector {
         &mut self.threads
     }
 
+    /// From now on a timer of the process ticks for all threads, instead of one for each.
+    pub(super) fn fall_back_to_process_timer(&mut self) {
+        self.engine = Engine::ProcessTimer;
+        self.threads.leave_to_process_timer();
+    }
+
     /// One turn of the flusher: what handlers have recorded is counted; at most every [`TURN`] threads and modules are looked
     /// at, too.
     pub(super) fn turn(&mut self) {

@@ -21,8 +21,8 @@ pub enum Clock {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Engine {
-    /// The best that can be had: [`ThreadTimer`](Self::ThreadTimer), or where the system refuses that,
-    /// [`ProcessTimer`](Self::ProcessTimer).
+    /// The best that can be had: [`ThreadTimer`](Self::ThreadTimer), or where the system refuses that to any thread at the
+    /// start, [`ProcessTimer`](Self::ProcessTimer).
     #[default]
     Auto,
     /// A POSIX timer on the CPU clock of each thread. Expiries between two of the scheduler's ticks come as one signal that

@@ -116,12 +116,12 @@ impl Recording {
             #[cfg(feature = "symbolize")]
             symbolize: profiler.symbolizes(),
         };
-        recording.begin(rate)?;
+        recording.begin(rate, profiler.engine_asked(), cookie)?;
         Ok(recording)
     }
 
     /// Starts the flusher, and the clocks.
-    fn begin(&self, rate: Rate) -> Result<()> {
+    fn begin(&self, rate: Rate, asked: Engine, cookie: Cookie) -> Result<()> {
         let shared = self.shared.clone();
         let recorder = self.recorder;
         // Held until the clocks run, so that the flusher's first turn comes after this thread's scan.
@@ -146,7 +146,16 @@ impl Recording {
                  namespace; mount it anew in this one (unshare --mount-proc)",
             ));
         }
-        if let Some(timer) = &*self.process_timer.lock() {
+        let mut process_timer = self.process_timer.lock();
+        // One timer that sees all threads is better than many that leave some out, if nobody asked for the many.
+        if asked == Engine::Auto
+            && collector.threads().refused() > 0
+            && let Ok(timer) = CpuTimer::for_process(SIGNAL, cookie.to_u64())
+        {
+            collector.fall_back_to_process_timer();
+            *process_timer = Some(timer);
+        }
+        if let Some(timer) = &*process_timer {
             timer
                 .arm(rate.period, rate.period)
                 .map_err(os("could not set the process's CPU timer"))?;

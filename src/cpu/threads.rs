@@ -306,11 +306,22 @@ impl Threads {
         self.refused
     }
 
-    /// Deletes all timers.
+    /// Deletes all timers for one that the process has: no thread is armed, or left out, any more.
+    pub(super) fn leave_to_process_timer(&mut self) {
+        self.disarm();
+        for live in self.live.values_mut() {
+            live.is_refused = false;
+        }
+        self.armed = 0;
+        self.refused = 0;
+    }
+
+    /// Deletes all timers, and makes no more.
     pub(super) fn disarm(&mut self) {
         for live in self.live.values_mut() {
             live.timer = None;
         }
+        self.timers = 0;
         self.arming = Arming::None;
     }
 
