@@ -1,6 +1,6 @@
 //! What sigprof has to reach, and whether it did.
 
-use crate::plan::{CYCLES, Case, DEPTHS, Figures, STACKS, YIELD_THREADS};
+use crate::plan::{COMMON_HZ, CYCLES, Case, DEPTHS, Figures, IDLE_THREADS, STACKS, YIELD_THREADS};
 use crate::subjects::{EMPTY_HANDLER, Measurement, Role, Subject};
 use crate::tables::{SIGPROF, over_empty_handler};
 
@@ -28,6 +28,15 @@ pub fn print(subjects: &[&Subject], figures: &Figures) -> bool {
     }
     if figures.has(Measurement::Cycles) {
         cycles(figures, &mut bars);
+    }
+    if figures.has(Measurement::Overhead) {
+        overhead(figures, &mut bars);
+    }
+    if figures.has(Measurement::Start) {
+        start(figures, &mut bars);
+    }
+    if figures.has(Measurement::Threads) {
+        threads(figures, &mut bars);
     }
     bars.push(failures(figures));
     println!("## Bars\n");
@@ -222,6 +231,46 @@ fn cycles(figures: &Figures, bars: &mut Vec<Bar>) {
         |kib| format!("{kib:.0} KiB"),
         |kib| kib <= most_kib,
     ));
+}
+
+fn overhead(figures: &Figures, bars: &mut Vec<Bar>) {
+    for (hz, most) in COMMON_HZ.into_iter().zip([0.3, 1.5]) {
+        bars.push(bar(
+            format!("CPU time added at {hz} Hz, with start and stop"),
+            format!("at most {most} %"),
+            figures.median(Case::Overhead { hz }, SIGPROF, "percent"),
+            |percent| format!("{percent:.2} %"),
+            |percent| percent <= most,
+        ));
+    }
+}
+
+fn start(figures: &Figures, bars: &mut Vec<Bar>) {
+    for hz in COMMON_HZ {
+        for (which, field) in [("the first", "first_ms"), ("a", "median_ms")] {
+            bars.push(bar(
+                format!("{which} start at {hz} Hz, {IDLE_THREADS} idle threads"),
+                "at most 30 ms",
+                figures.median(Case::Start { hz }, SIGPROF, field),
+                |ms| format!("{ms:.1} ms"),
+                |ms| ms <= 30.0,
+            ));
+        }
+    }
+}
+
+fn threads(figures: &Figures, bars: &mut Vec<Bar>) {
+    for hz in COMMON_HZ {
+        for (time, field) in [("CPU", "cpu_ns"), ("wall", "wall_ns")] {
+            bars.push(bar(
+                format!("{time} time added to a new thread at {hz} Hz"),
+                "at most 15 µs",
+                figures.median(Case::Threads { hz }, SIGPROF, field),
+                |ns| format!("{:.1} µs", ns / 1e3),
+                |ns| ns <= 15_000.0,
+            ));
+        }
+    }
 }
 
 fn failures(figures: &Figures) -> Bar {

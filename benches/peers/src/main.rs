@@ -14,11 +14,11 @@ use plan::Figures;
 use subjects::{Measurement, SUBJECTS, Subject};
 
 const USAGE: &str = "\
-usage: sigprof-peers [--quick] [--rounds N] [--only cost|yield|rss|report|cycles] [--peers-only]
+usage: sigprof-peers [--quick] [--rounds N] [--only MEASUREMENT] [--peers-only]
 
   --quick       one round of short measurements: shows that all runs, not what it costs
   --rounds N    measures everything N times and takes medians (3)
-  --only M      takes one measurement alone
+  --only M      takes one measurement alone: cost, yield, rss, report, cycles, shares, overhead, start or threads
   --peers-only  leaves sigprof out
 
 Prints tables and bars on stdout, progress on stderr. Exits with 1 if a bar is missed.";
@@ -66,14 +66,11 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Settings, String> {
                     .ok_or("--rounds needs a number from 1")?;
             }
             "--only" => {
-                settings.only = Some(match args.next().as_deref() {
-                    Some("cost") => Measurement::Cost,
-                    Some("yield") => Measurement::Yield,
-                    Some("rss") => Measurement::Rss,
-                    Some("report") => Measurement::Report,
-                    Some("cycles") => Measurement::Cycles,
-                    _ => return Err("--only needs cost, yield, rss, report or cycles".to_owned()),
-                });
+                let name = args.next().unwrap_or_default();
+                settings.only = Some(
+                    Measurement::named(&name)
+                        .ok_or_else(|| format!("--only needs one of the following\n\n{USAGE}"))?,
+                );
             }
             _ => return Err(format!("there is no option {arg}\n\n{USAGE}")),
         }

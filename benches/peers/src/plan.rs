@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::Settings;
 use crate::child::{self, Fields};
-use crate::subjects::{GPERFTOOLS, Measurement, Role, Subject};
+use crate::subjects::{GPERFTOOLS, GPERFTOOLS_MOST_HZ, Measurement, Role, Subject};
 
 /// One measurement with its parameters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -16,6 +16,17 @@ pub enum Case {
     Rss { busy: bool, symbols: bool },
     Report { symbols: bool },
     Cycles,
+    Shares { of: Of, hz: u32 },
+    Overhead { hz: u32 },
+    Start { hz: u32 },
+    Threads { hz: u32 },
+}
+
+/// What the shares of are judged.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Of {
+    Threads,
+    Functions,
 }
 
 pub const DEPTHS: [u32; 3] = [8, 32, 96];
@@ -29,6 +40,12 @@ pub const LATE: Case = Case::Yield {
 };
 pub const STACKS: u32 = 20_000;
 pub const CYCLES: u32 = 200;
+pub const SHARES_HZ: [u32; 3] = YIELD_HZ;
+/// What most programs record at, and what those do that look closely.
+pub const COMMON_HZ: [u32; 2] = [100, 1000];
+pub const IDLE_THREADS: u32 = 1000;
+/// Starts in one process.
+pub const STARTS: u32 = 9;
 
 impl Case {
     pub fn measurement(self) -> Measurement {
@@ -38,6 +55,10 @@ impl Case {
             Self::Rss { .. } => Measurement::Rss,
             Self::Report { .. } => Measurement::Report,
             Self::Cycles => Measurement::Cycles,
+            Self::Shares { .. } => Measurement::Shares,
+            Self::Overhead { .. } => Measurement::Overhead,
+            Self::Start { .. } => Measurement::Start,
+            Self::Threads { .. } => Measurement::Threads,
         }
     }
 
@@ -56,6 +77,12 @@ impl Case {
         }
         all.extend([false, true].map(|symbols| Self::Report { symbols }));
         all.push(Self::Cycles);
+        for of in [Of::Threads, Of::Functions] {
+            all.extend(SHARES_HZ.map(|hz| Self::Shares { of, hz }));
+        }
+        all.extend(COMMON_HZ.map(|hz| Self::Overhead { hz }));
+        all.extend(COMMON_HZ.map(|hz| Self::Start { hz }));
+        all.extend(COMMON_HZ.map(|hz| Self::Threads { hz }));
         all
     }
 
@@ -68,15 +95,18 @@ impl Case {
             // Only sigprof names frames at its stop; gperftools never does.
             Self::Rss { symbols: true, .. } => subject.role == Role::Sigprof,
             Self::Report { symbols: true } => subject.name != GPERFTOOLS,
-            // Its highest is 4000 Hz.
-            Self::Yield { hz: 10_000, .. } => subject.name != GPERFTOOLS,
+            Self::Yield { hz, .. } if hz > GPERFTOOLS_MOST_HZ => subject.name != GPERFTOOLS,
             // The bare timers are armed for the threads that are there.
             Self::Yield { late: true, .. } => subject.role != Role::Reference,
+            // Its file does not tell threads apart.
+            Self::Shares {
+                of: Of::Threads, ..
+            } => subject.name != GPERFTOOLS,
             _ => true,
         }
     }
 
-    fn args(self, quick: bool) -> Vec<String> {
+    fn args(self, quick: bool, subject: &Subject) -> Vec<String> {
         let (name, args) = match self {
             Self::Cost { depth } => {
                 let count = if quick { 1000 } else { 4000 };
@@ -109,6 +139,34 @@ impl Case {
                 ("report", format!("count={STACKS} symbols={symbols}"))
             }
             Self::Cycles => ("cycles", format!("count={CYCLES} hz=1000")),
+            Self::Shares { of, hz } => {
+                let name = match of {
+                    Of::Threads => "thread-shares",
+                    Of::Functions => "function-shares",
+                };
+                let hz = match subject.name {
+                    GPERFTOOLS => hz.min(GPERFTOOLS_MOST_HZ),
+                    _ => hz,
+                };
+                let ms = if quick { 1000 } else { 3000 };
+                (name, format!("threads=8 hz={hz} symbols=1 ms={ms}"))
+            }
+            // 3500 chains of calls on each thread are half a second of CPU time.
+            Self::Overhead { hz } => {
+                let pairs = if quick { 7 } else { 30 };
+                (
+                    "overhead",
+                    format!("threads=8 hz={hz} count=3500 pairs={pairs}"),
+                )
+            }
+            Self::Start { hz } => (
+                "start",
+                format!("threads={IDLE_THREADS} hz={hz} count={STARTS}"),
+            ),
+            Self::Threads { hz } => {
+                let pairs = if quick { 7 } else { 15 };
+                ("threads", format!("hz={hz} count=3000 pairs={pairs}"))
+            }
         };
         std::iter::once(name.to_owned())
             .chain(args.split(' ').map(str::to_owned))
@@ -141,7 +199,7 @@ impl Figures {
             for &case in &cases {
                 eprintln!("round {round} of {}: {case:?}", settings.rounds);
                 for subject in subjects.iter().filter(|subject| case.concerns(subject)) {
-                    let mut args = case.args(settings.quick);
+                    let mut args = case.args(settings.quick, subject);
                     args.extend(subject.args.iter().map(|&arg| arg.to_owned()));
                     args.push(format!("path={}", profile.display()));
                     // The last subject's, which need not be there: this one may write none.

@@ -36,16 +36,44 @@ pub enum Measurement {
     Rss,
     Report,
     Cycles,
+    Shares,
+    Overhead,
+    Start,
+    Threads,
 }
 
-use Measurement::{Cost, Cycles, Report, Rss, Yield};
+use Measurement::{Cost, Cycles, Overhead, Report, Rss, Shares, Start, Threads, Yield};
 
-const ALL: &[Measurement] = &[Cost, Yield, Rss, Report, Cycles];
+const ALL: &[Measurement] = &[
+    Cost, Yield, Rss, Report, Cycles, Shares, Overhead, Start, Threads,
+];
 
-/// The empty handler, which the costs are held against.
+impl Measurement {
+    /// By the name that the command line has for it.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "cost" => Cost,
+            "yield" => Yield,
+            "rss" => Rss,
+            "report" => Report,
+            "cycles" => Cycles,
+            "shares" => Shares,
+            "overhead" => Overhead,
+            "start" => Start,
+            "threads" => Threads,
+            _ => return None,
+        })
+    }
+}
+
+/// The empty handler, which the costs are held against. Where nothing raises its signal it does nothing: what it adds to a
+/// program then is the noise of the measurement.
 pub const EMPTY_HANDLER: &str = "empty handler";
 
 pub const GPERFTOOLS: &str = "gperftools 2.10 (libunwind)";
+
+/// It samples at 100 Hz where more than this is asked for.
+pub const GPERFTOOLS_MOST_HZ: u32 = 4000;
 
 pub const SUBJECTS: &[Subject] = &[
     Subject {
@@ -54,7 +82,7 @@ pub const SUBJECTS: &[Subject] = &[
         feature: "",
         args: &[],
         frame_pointers: false,
-        measured: &[Cost],
+        measured: &[Cost, Overhead, Threads],
     },
     Subject {
         name: "sigprof",
@@ -63,6 +91,15 @@ pub const SUBJECTS: &[Subject] = &[
         args: &[],
         frame_pointers: false,
         measured: ALL,
+    },
+    // What the default falls back to where the system has no better engine.
+    Subject {
+        name: "sigprof, thread timer",
+        role: Role::Variant,
+        feature: "sigprof",
+        args: &["engine=thread"],
+        frame_pointers: false,
+        measured: &[Yield, Shares],
     },
     Subject {
         name: "sigprof, process timer",

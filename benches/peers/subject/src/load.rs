@@ -130,19 +130,32 @@ pub struct Crowd {
 
 impl Crowd {
     pub fn new(count: usize, busy: bool) -> Self {
+        Self::of(count, busy, &thread::Builder::new)
+    }
+
+    /// Threads that wait, in so many that stacks of the usual size would be much.
+    pub fn waiting(count: usize) -> Self {
+        Self::of(count, false, &|| {
+            thread::Builder::new().stack_size(64 << 10)
+        })
+    }
+
+    fn of(count: usize, busy: bool, builder: &dyn Fn() -> thread::Builder) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..count)
             .map(|_| {
                 let stop = Arc::clone(&stop);
-                thread::spawn(move || {
-                    if busy {
-                        spin(&stop);
-                    } else {
-                        while !stop.load(Ordering::Relaxed) {
-                            thread::park();
+                builder()
+                    .spawn(move || {
+                        if busy {
+                            spin(&stop);
+                        } else {
+                            while !stop.load(Ordering::Relaxed) {
+                                thread::park();
+                            }
                         }
-                    }
-                })
+                    })
+                    .expect("the system gives a measurement the threads it asks for")
             })
             .collect();
         Self { stop, threads }

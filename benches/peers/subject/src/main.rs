@@ -2,6 +2,7 @@
 //!
 //! Every measurement is a process of its own, so that none finds the memory, threads and handlers of another.
 
+mod known;
 mod load;
 mod measure;
 mod options;
@@ -12,6 +13,9 @@ use std::process::ExitCode;
 
 /// A bench has no caller who would act on an error's kind: a sentence is enough.
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+const MEASUREMENTS: &str =
+    "cost, yield, rss, report, cycles, thread-shares, function-shares, overhead, start or threads";
 
 fn main() -> ExitCode {
     match run() {
@@ -34,7 +38,7 @@ fn run() -> Result<measure::Results> {
     let mut args = std::env::args().skip(1);
     let measurement = args
         .next()
-        .ok_or("name a measurement: cost, yield, rss, report or cycles")?;
+        .ok_or_else(|| format!("name a measurement: {MEASUREMENTS}"))?;
     let mut options = options::Options::parse(args)?;
     if matches!(measurement.as_str(), "cost" | "report") {
         options.frequency_hz = measure::QUIET_HZ;
@@ -46,9 +50,13 @@ fn run() -> Result<measure::Results> {
         "rss" => measure::rss::run(&options),
         "report" => measure::report::run(&options),
         "cycles" => measure::cycles::run(&options),
-        other => Err(format!(
-            "there is no measurement \"{other}\": name cost, yield, rss, report or cycles"
-        )
-        .into()),
+        "thread-shares" => measure::shares::of_threads(&options),
+        "function-shares" => measure::shares::of_functions(&options),
+        "overhead" => measure::overhead::run(&options),
+        "start" => measure::start::run(&options),
+        "threads" => measure::threads::run(&options),
+        other => {
+            Err(format!("there is no measurement \"{other}\": name one of {MEASUREMENTS}").into())
+        }
     }
 }

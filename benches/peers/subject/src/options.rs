@@ -19,8 +19,10 @@ pub struct Options {
     pub born_late: bool,
     /// Length of the recording.
     pub window_ms: u64,
-    /// Distinct stacks, samples or cycles to go through.
+    /// Distinct stacks, samples, cycles or threads to go through.
     pub count: u32,
+    /// How often what is recorded is held against what is not.
+    pub pairs: u32,
     /// Whether the profile's frames are named.
     pub symbols: bool,
     /// sigprof's engine, or the clock of the bare timers.
@@ -39,6 +41,7 @@ impl Options {
             born_late: false,
             window_ms: 1000,
             count: 200,
+            pairs: 7,
             symbols: false,
             engine: "auto".to_owned(),
             path: std::env::temp_dir().join(format!("sigprof-peers-{}", std::process::id())),
@@ -60,6 +63,7 @@ impl Options {
                 "late" => options.born_late = number()? != 0,
                 "ms" => options.window_ms = number()?.into(),
                 "count" => options.count = number()?,
+                "pairs" => options.pairs = number()?.max(1),
                 "symbols" => options.symbols = number()? != 0,
                 "engine" => options.engine = value.to_owned(),
                 "path" => options.path = value.into(),

@@ -2,8 +2,13 @@
 
 pub mod cost;
 pub mod cycles;
+pub mod overhead;
+mod pairs;
 pub mod report;
 pub mod rss;
+pub mod shares;
+pub mod start;
+pub mod threads;
 pub mod yields;
 
 use std::thread;
@@ -25,11 +30,14 @@ pub fn pause_between_bursts() {
 }
 
 fn median(values: &mut [f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value that `part` of the values are below, between two of them where it falls there.
+fn quantile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        (values[middle - 1] + values[middle]) / 2.0
-    }
+    let position = part * (values.len() - 1) as f64;
+    let below = values[position.floor() as usize];
+    let above = values[position.ceil() as usize];
+    below + (above - below) * position.fract()
 }

@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use super::{Recorder, Tally};
+use super::{By, Counts, Recorder, Tally};
 use crate::Result;
+use crate::known::PARTS;
 use crate::options::Options;
 
 /// gperftools/profiler.h's `struct ProfilerState`.
@@ -80,5 +81,48 @@ impl Recorder for Recording {
     /// The file has been written all along, under the path it was started with.
     fn write(self, _options: &Options) -> Result<Tally> {
         self.stop()
+    }
+
+    /// The file holds addresses, and nothing of threads.
+    fn count(self, options: &Options, by: By, names: &[&str]) -> Result<Counts> {
+        let By::Function = by else {
+            return Err("gperftools does not say which thread a sample is of".into());
+        };
+        self.discard()?;
+        let file = std::fs::read(&options.path)?;
+        let samples = samples(&file).ok_or("gperftools wrote no profile that can be read")?;
+        let samples = samples.iter().map(|(count, stack)| {
+            let part = PARTS
+                .iter()
+                .find(|part| stack.iter().any(|&address| part.holds(address)));
+            let name = part.and_then(|part| names.iter().position(|&name| name == part.name));
+            (*count, name)
+        });
+        Ok(Counts::of(names.len(), samples))
+    }
+}
+
+/// Counts and stacks of a file of gperftools: words of the machine's size. Five of header, of which the second says how
+/// many follow the first two; then records of a count, a depth and so many addresses; at the end one of the count 0.
+///
+/// <https://gperftools.github.io/gperftools/cpuprofile-fileformat.html>
+fn samples(file: &[u8]) -> Option<Vec<(u64, Vec<u64>)>> {
+    let mut words = file
+        .chunks_exact(size_of::<u64>())
+        .map(|word| u64::from_ne_bytes(word.try_into().expect("chunks of a word's size")));
+    let (_zero, header) = (words.next()?, words.next()?);
+    words.nth(usize::try_from(header).ok()?.checked_sub(1)?)?;
+    let mut samples = Vec::new();
+    loop {
+        let (count, depth) = (words.next()?, words.next()?);
+        let mut stack = Vec::new();
+        for frame in 0..depth {
+            // But for the innermost, these are return addresses: the call is before them.
+            stack.push(words.next()? - u64::from(frame > 0));
+        }
+        if count == 0 {
+            return Some(samples);
+        }
+        samples.push((count, stack));
     }
 }

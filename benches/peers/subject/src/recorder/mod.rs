@@ -64,7 +64,49 @@ impl Tally {
     }
 }
 
-/// A profiler that runs from `start` until one of the three ends.
+/// What samples are told apart by.
+#[derive(Clone, Copy, Debug)]
+pub enum By {
+    /// The function, wherever it is in the stack; its name ends a path.
+    Function,
+    /// The name of the thread.
+    Thread,
+}
+
+/// How a profile's samples fall to names.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// All samples, also those of none of the names.
+    pub all: u64,
+    /// Those of each name.
+    pub of_name: Vec<u64>,
+}
+
+impl Counts {
+    /// Sums up samples, each with how often it counts and with the place of its name, where it has one of them.
+    #[allow(dead_code, reason = "the references tell no samples apart")]
+    fn of(names: usize, samples: impl Iterator<Item = (u64, Option<usize>)>) -> Self {
+        let mut counts = Self {
+            all: 0,
+            of_name: vec![0; names],
+        };
+        for (weight, name) in samples {
+            counts.all += weight;
+            if let Some(name) = name {
+                counts.of_name[name] += weight;
+            }
+        }
+        counts
+    }
+}
+
+/// Whether a demangled name, with modules before it and maybe a hash after, is that function's.
+#[allow(dead_code, reason = "not every recorder names functions")]
+fn is_function(demangled: &str, name: &str) -> bool {
+    demangled.split("::").any(|part| part == name)
+}
+
+/// A profiler that runs from `start` until one of the four ends.
 pub trait Recorder: Sized {
     fn start(options: &Options) -> Result<Self>;
 
@@ -78,6 +120,11 @@ pub trait Recorder: Sized {
 
     /// Stops and writes the profile to the options' path.
     fn write(self, options: &Options) -> Result<Tally>;
+
+    /// Stops and tells the samples apart, as the profiler's own report does.
+    fn count(self, _options: &Options, by: By, _names: &[&str]) -> Result<Counts> {
+        Err(format!("this profiler does not tell samples apart: {by:?}").into())
+    }
 }
 
 /// What has to be done before anything else.

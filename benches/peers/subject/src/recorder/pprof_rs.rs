@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::Write as _;
 
 use pprof::protos::Message as _;
-use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+use pprof::{Frames, ProfilerGuard, ProfilerGuardBuilder};
 
-use super::{Recorder, Tally};
+use super::{By, Counts, Recorder, Tally, is_function};
 use crate::Result;
 use crate::options::Options;
 
@@ -46,6 +46,23 @@ impl Recorder for Recording {
         let deepest = report.data.keys().map(|stack| stack.frames.len()).max();
         Ok(tally(report.data.values(), deepest))
     }
+
+    fn count(self, _options: &Options, by: By, names: &[&str]) -> Result<Counts> {
+        let report = self.0.report().build()?;
+        let samples = report.data.iter().map(|(stack, &count)| {
+            let name = names.iter().position(|name| match by {
+                By::Function => calls(stack, name),
+                By::Thread => stack.thread_name == *name,
+            });
+            (count as u64, name)
+        });
+        Ok(Counts::of(names.len(), samples))
+    }
+}
+
+fn calls(stack: &Frames, function: &str) -> bool {
+    let mut symbols = stack.frames.iter().flatten();
+    symbols.any(|symbol| is_function(&symbol.name(), function))
 }
 
 fn tally<'a>(counts: impl ExactSizeIterator<Item = &'a isize>, deepest: Option<usize>) -> Tally {

@@ -1,8 +1,9 @@
 //! sigprof's CPU profiler.
 
 use sigprof::cpu::{Engine, Profiler};
+use sigprof::profile::{LabelValue, Sample};
 
-use super::{Recorder, Tally};
+use super::{By, Counts, Recorder, Tally, is_function};
 use crate::Result;
 use crate::options::Options;
 
@@ -42,6 +43,37 @@ impl Recorder for Recording {
         profile.save(&options.path)?;
         Ok(tally(&profile, signals))
     }
+
+    fn count(self, _options: &Options, by: By, names: &[&str]) -> Result<Counts> {
+        let profile = self.0.stop()?;
+        let samples = profile.samples().map(|sample| {
+            let name = names.iter().position(|name| match by {
+                By::Function => calls(&profile, sample, name),
+                By::Thread => thread(&profile, sample) == Some(name),
+            });
+            (sample.values[0] as u64, name)
+        });
+        Ok(Counts::of(names.len(), samples))
+    }
+}
+
+fn calls(profile: &sigprof::Profile, sample: Sample<'_>, function: &str) -> bool {
+    sample.stack.iter().any(|&location| {
+        profile.location(location).lines.iter().any(|line| {
+            let name = profile.function(line.function).name;
+            is_function(profile.string(name), function)
+        })
+    })
+}
+
+fn thread<'p>(profile: &'p sigprof::Profile, sample: Sample<'p>) -> Option<&'p str> {
+    sample
+        .labels
+        .iter()
+        .find_map(|label| match (profile.string(label.key), label.value) {
+            ("thread", LabelValue::Str(name)) => Some(profile.string(name)),
+            _ => None,
+        })
 }
 
 fn tally(profile: &sigprof::Profile, signals: u64) -> Tally {

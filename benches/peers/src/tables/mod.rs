@@ -1,5 +1,10 @@
 //! The figures as Markdown. A figure is followed by what it is times sigprof's.
 
+mod overhead;
+mod shares;
+mod start;
+mod threads;
+
 use std::fs;
 
 use crate::Settings;
@@ -25,6 +30,18 @@ pub fn print(settings: &Settings, subjects: &[&Subject], figures: &Figures) {
     }
     if figures.has(Measurement::Cycles) {
         print_cycles(subjects, figures);
+    }
+    if figures.has(Measurement::Shares) {
+        shares::print(subjects, figures);
+    }
+    if figures.has(Measurement::Overhead) {
+        overhead::print(subjects, figures);
+    }
+    if figures.has(Measurement::Start) {
+        start::print(subjects, figures);
+    }
+    if figures.has(Measurement::Threads) {
+        threads::print(subjects, figures);
     }
     print_failures(figures);
 }
