@@ -32,7 +32,15 @@ pub(crate) fn wiped_on_fork<T: Wipeable>() -> io::Result<&'static T> {
     let wiped = unsafe { libc::madvise(page.as_ptr().cast(), 4096, libc::MADV_WIPEONFORK) };
     if wiped != 0 {
         // A kernel before 4.14: a hook that the C library runs in the child does it, for children made by `fork`.
-        PAGES_TO_WIPE.store(page.as_ptr(), Ordering::Release);
+        let is_free = |place: &&AtomicPtr<u8>| {
+            let (free, page) = (std::ptr::null_mut(), page.as_ptr());
+            place
+                .compare_exchange(free, page, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        if PAGES_TO_WIPE.iter().find(is_free).is_none() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         // SAFETY: the hook is async-signal-safe, as a forked child of a threaded program needs it to be.
         unsafe { libc::pthread_atfork(None, None, Some(wipe)) };
     }
@@ -40,14 +48,17 @@ pub(crate) fn wiped_on_fork<T: Wipeable>() -> io::Result<&'static T> {
     Ok(unsafe { page.cast::<T>().as_ref() })
 }
 
-/// The page that `wipe` clears. One is enough: the recorder has one page of state for the process.
-static PAGES_TO_WIPE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+/// The pages that `wipe` clears. There are few: the recorder has one for the process, the hook of new threads another, and
+/// a page that two made at once is let go by one of them.
+static PAGES_TO_WIPE: [AtomicPtr<u8>; 8] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 8];
 
 extern "C" fn wipe() {
-    let page = PAGES_TO_WIPE.load(Ordering::Acquire);
-    if !page.is_null() {
-        // SAFETY: a page made by `wiped_on_fork`, in a child that has one thread.
-        unsafe { page.write_bytes(0, 4096) };
+    for page in &PAGES_TO_WIPE {
+        let page = page.load(Ordering::Acquire);
+        if !page.is_null() {
+            // SAFETY: a page made by `wiped_on_fork`, in a child that has one thread.
+            unsafe { page.write_bytes(0, 4096) };
+        }
     }
 }
 

@@ -48,8 +48,8 @@ impl<'l> Image<'l> {
         let end = address.checked_add(len)?;
         (end <= segment.p_vaddr + segment.p_filesz).then_some(())?;
         let start = self.bias.wrapping_add(address) as *const u8;
-        // SAFETY: within a readable segment, which the loader keeps mapped while it holds its lock. Unwind sections and notes
-        // are not written after loading.
+        // SAFETY: within a readable segment, which the loader keeps mapped while it holds its lock. Unwind sections, notes, and
+        // the dynamic section with its tables are not written after the object was put on the loader's list.
         Some(unsafe { std::slice::from_raw_parts(start, len as usize) })
     }
 
@@ -84,6 +84,78 @@ impl<'l> Image<'l> {
             .max()
             .unwrap_or(0);
         self.bias.wrapping_add(start)..self.bias.wrapping_add(end)
+    }
+
+    /// An address in this process.
+    pub(super) fn address(&self, link_time: u64) -> u64 {
+        self.bias.wrapping_add(link_time)
+    }
+
+    /// The dynamic section.
+    pub(super) fn dynamic_section(&self) -> Option<&'l [u8]> {
+        let header = self.headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC)?;
+        self.bytes(header.p_vaddr, header.p_filesz)
+    }
+
+    /// The table that a pointer of the dynamic section leads to, and what follows in its segment's file. glibc has turned most
+    /// such pointers into addresses of this process; those of the vDSO, and of any object whose dynamic section cannot be
+    /// written, are link-time addresses still.
+    pub(super) fn table(&self, pointer: u64) -> Option<&'l [u8]> {
+        let relocated = pointer.checked_sub(self.bias);
+        let address = relocated.filter(|&a| self.segment_of(a).is_some());
+        let address = address.unwrap_or(pointer);
+        let segment = self.segment_of(address)?;
+        let end = segment.p_vaddr.checked_add(segment.p_filesz)?;
+        self.bytes(address, end - address)
+    }
+
+    /// The address in this process of a word that the loader fills, if it is a word of a segment that it can write.
+    pub(super) fn slot(&self, link_time: u64) -> Option<usize> {
+        let address = usize::try_from(self.address(link_time)).ok()?;
+        let is_within = self.is_written_at(link_time, size_of::<usize>() as u64);
+        (is_within && address.is_multiple_of(align_of::<usize>())).then_some(address)
+    }
+
+    fn is_written_at(&self, link_time: u64, len: u64) -> bool {
+        const READ_WRITE: u32 = libc::PF_R | libc::PF_W;
+        self.segments().any(|h| {
+            let offset = link_time.checked_sub(h.p_vaddr);
+            let end = offset.and_then(|offset| offset.checked_add(len));
+            h.p_flags & READ_WRITE == READ_WRITE && end.is_some_and(|end| end <= h.p_memsz)
+        })
+    }
+
+    /// The pages that the loader makes read-only when it has relocated the object, rounded as it rounds them; `None` where it
+    /// makes none so. They can be written before that.
+    pub(super) fn sealed_pages(&self, page: u64) -> Option<std::ops::Range<u64>> {
+        let mut headers = self.headers.iter();
+        let header = headers.find(|h| h.p_type == libc::PT_GNU_RELRO)?;
+        let start = self.address(header.p_vaddr);
+        let end = start.checked_add(header.p_memsz)?;
+        let pages = start & !(page - 1)..end & !(page - 1);
+        (!pages.is_empty() && self.is_written_at(header.p_vaddr, 1)).then_some(pages)
+    }
+
+    /// Whether an address of this process lies in the object's code.
+    pub(super) fn has_code_at(&self, address: u64) -> bool {
+        let link_time = address.wrapping_sub(self.bias);
+        self.segments().any(|h| {
+            h.p_flags & libc::PF_X != 0
+                && link_time
+                    .checked_sub(h.p_vaddr)
+                    .is_some_and(|o| o < h.p_memsz)
+        })
+    }
+
+    /// Whether this could be an address of the object that was not moved to where the object lies.
+    pub(super) fn may_be_unmoved(&self, address: u64) -> bool {
+        let mut segments = self.segments();
+        self.bias != 0
+            && segments.any(|h| {
+                address
+                    .checked_sub(h.p_vaddr)
+                    .is_some_and(|o| o < h.p_memsz)
+            })
     }
 
     fn build_id(&self) -> &'l [u8] {

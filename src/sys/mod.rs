@@ -22,17 +22,23 @@
 pub(crate) mod allocator;
 pub(crate) mod arch;
 pub(crate) mod clock;
+mod dynamic;
 pub(crate) mod fork;
 pub(crate) mod futex;
+mod got;
 mod image;
 mod loader;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;
+mod originals;
 pub(crate) mod process;
+mod protections;
 pub(crate) mod signal;
 pub(crate) mod stack;
 pub(crate) mod thread;
+#[allow(dead_code, reason = "nothing installs it yet")]
+pub(crate) mod thread_hook;
 pub(crate) mod thread_stack;
 pub(crate) mod timer;
 

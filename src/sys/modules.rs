@@ -78,7 +78,7 @@ impl Module {
 }
 
 /// How many objects have been loaded and unloaded since the process began: while it stays the same, so does the list.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Generation {
     adds: u64,
     subs: u64,
@@ -89,13 +89,18 @@ impl Generation {
     pub(crate) fn now() -> Self {
         let mut generation = Self { adds: 0, subs: 0 };
         iterate(&mut |info| {
-            generation = Self {
-                adds: info.dlpi_adds,
-                subs: info.dlpi_subs,
-            };
+            generation = Self::of(info);
             false
         });
         generation
+    }
+
+    /// The counters as the loader shows them beside each object.
+    pub(super) fn of(info: &libc::dl_phdr_info) -> Self {
+        Self {
+            adds: info.dlpi_adds,
+            subs: info.dlpi_subs,
+        }
     }
 }
 
