@@ -56,6 +56,10 @@ pub mod profile;
 
 mod aggregate;
 
+mod slots;
+
+pub mod label;
+
 #[cfg(feature = "symbolize")]
 pub mod symbolize;
 
@@ -69,6 +73,7 @@ pub use cpu::profile_to;
 pub use env::from_env;
 pub use error::{Error, ErrorKind, Result};
 pub use format::Format;
+pub use label::{Labels, label};
 pub use profile::Profile;
 
 /// The README's code compiles.

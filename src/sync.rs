@@ -15,7 +15,7 @@ pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, 
 ///
 /// The standard library's underneath, which is one word: a lock with tables beside it could be left half changed in a forked
 /// child.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {

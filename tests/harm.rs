@@ -13,11 +13,17 @@ use process::{child, succeed};
 use sigprof::cpu::{Engine, Profiler, Recording};
 use work::{StopOnDrop, burn};
 
-fn start(frequency_hz: u32) -> Recording {
+fn profiler(frequency_hz: u32) -> Profiler {
     let profiler = Profiler::new().frequency_hz(frequency_hz);
     #[cfg(feature = "symbolize")]
     let profiler = profiler.symbolize(false);
-    profiler.start().expect("nothing else records")
+    profiler
+}
+
+fn start(frequency_hz: u32) -> Recording {
+    profiler(frequency_hz)
+        .start()
+        .expect("nothing else records")
 }
 
 macro_rules! in_a_process_of_their_own {
@@ -34,6 +40,7 @@ in_a_process_of_their_own! {
     a_stack_out_of_an_arena_with_coroutines runs child_with_coroutines_in_an_arena;
     a_sandbox_that_answers_system_calls_with_a_trap runs child_in_a_trapping_sandbox;
     a_filter_is_not_called_after_the_stop runs child_that_frees_its_filter;
+    a_handler_slower_than_the_period_leaves_time_to_the_program runs child_with_a_slow_filter;
     forks_beside_starts_and_stops runs child_that_forks_all_the_time;
     starts_stops_and_snapshots_from_many_threads runs child_of_many_recorders;
     half_of_the_queued_signals_are_the_hosts runs child_with_few_queued_signals;
@@ -283,8 +290,8 @@ fn child_that_frees_its_filter() {
         for _ in 0..50 {
             FILTER_ALLOWED.store(true, Ordering::Relaxed);
             // SAFETY: the filter reads clocks and atomics.
-            let profiler = unsafe { Profiler::new().filter(slow_filter, std::ptr::null_mut()) };
-            let recording = profiler.frequency_hz(1000).start().unwrap();
+            let profiler = unsafe { profiler(1000).filter(slow_filter, std::ptr::null_mut()) };
+            let recording = profiler.start().unwrap();
             thread::sleep(Duration::from_millis(6));
             recording.stop().unwrap();
             FILTER_ALLOWED.store(false, Ordering::Relaxed);
@@ -292,6 +299,26 @@ fn child_that_frees_its_filter() {
         thread::sleep(Duration::from_millis(10));
     });
     assert_eq!(LATE_CALLS.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_with_a_slow_filter() {
+    FILTER_ALLOWED.store(true, Ordering::Relaxed);
+    // SAFETY: the filter reads clocks and atomics.
+    let profiler = unsafe { profiler(10_000).filter(slow_filter, std::ptr::null_mut()) };
+    let recording = profiler.start().unwrap();
+    let mut turns = 0;
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        turns += 1;
+    }
+    let profile = recording.stop().unwrap();
+    assert!(turns > 1000, "the program got to do {turns} turns");
+    let stats = recording.stats();
+    assert!(stats.records > 10, "{stats}");
+    let ratio = profile.total(1) as f64 / stats.cpu.total.as_nanos() as f64;
+    assert!((0.99..1.01).contains(&ratio), "{ratio:.3}\n{stats}");
 }
 
 extern "C" fn look(
@@ -349,7 +376,7 @@ fn child_of_many_recorders() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while Instant::now() < end {
-                    let Ok(recording) = Profiler::new().frequency_hz(1000).start() else {
+                    let Ok(recording) = profiler(1000).start() else {
                         thread::yield_now();
                         continue;
                     };
@@ -400,7 +427,7 @@ fn child_with_few_queued_signals() {
         assert!(stats.to_string().contains("RLIMIT_SIGPENDING"), "{stats}");
         drop(recording);
         // Who did not ask for timers on threads gets one that sees them all.
-        let recording = start(1000);
+        let recording = start(200);
         let before = work::process_cpu();
         thread::scope(|scope| {
             for _ in 0..3 {

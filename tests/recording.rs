@@ -38,11 +38,40 @@ fn raise() {
     unsafe { libc::raise(libc::SIGPROF) };
 }
 
-/// What every stopped recording owes: each tick that was delivered is in the profile or lost for a stated cause.
+/// Sums of both values over the stacks of a profile, and over the frames that say why time is in no stack.
+fn sums(profile: &Profile) -> ([i64; 2], [i64; 2]) {
+    let (mut stacks, mut frames) = ([0; 2], [0; 2]);
+    for sample in profile.samples() {
+        let leaf = profile.location(sample.stack[0]);
+        let name = leaf
+            .lines
+            .first()
+            .map(|line| profile.string(profile.function(line.function).name));
+        let is_frame = leaf.address == 0 && name.is_some_and(|name| name.starts_with('['));
+        let sums = if is_frame { &mut frames } else { &mut stacks };
+        sums[0] += sample.values[0];
+        sums[1] += sample.values[1];
+    }
+    (stacks, frames)
+}
+
+/// Ticks in the stacks of a profile.
+fn ticks(profile: &Profile) -> i64 {
+    sums(profile).0[0]
+}
+
+/// What every stopped recording owes: each tick that was delivered is in a stack or lost for a stated cause, and all CPU time is
+/// in a stack or in a frame that says why not.
 fn assert_exact(stats: &Stats, profile: &Profile) {
     assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
-    assert_eq!(profile.total(0) as u64, stats.samples, "{stats}");
-    assert_eq!(profile.total(1), profile.total(0) * profile.period);
+    let (stacks, frames) = sums(profile);
+    assert_eq!(stacks[0] as u64, stats.samples, "{stats}");
+    assert_eq!(stacks[1], stacks[0] * profile.period);
+    let cpu = stats.cpu;
+    let unseen = cpu.lost + cpu.unsampled + cpu.kernel;
+    assert_eq!(frames[1] as u128, unseen.as_nanos(), "{stats}");
+    let found = cpu.in_stacks + unseen + cpu.filtered;
+    assert!(found >= cpu.total, "{stats}");
 }
 
 #[test]
@@ -99,7 +128,7 @@ fn a_stopped_recording_says_so_and_the_next_one_starts_clean() {
         raise();
     }
     let profile = second.stop().unwrap();
-    assert!((7..=8).contains(&profile.total(0)), "{}", second.stats());
+    assert!((7..=8).contains(&ticks(&profile)), "{}", second.stats());
 }
 
 #[test]
@@ -183,7 +212,7 @@ fn a_snapshot_loses_no_tick() {
             });
         }
         for _ in 0..50 {
-            let so_far = recording.snapshot().unwrap().total(0);
+            let so_far = ticks(&recording.snapshot().unwrap());
             assert!(so_far >= last, "a snapshot forgets nothing");
             last = so_far;
             thread::sleep(Duration::from_millis(2));
@@ -298,7 +327,7 @@ fn a_filter_drops_ticks_and_they_are_counted() {
         .unwrap();
     raising_function(100);
     let profile = recording.stop().unwrap();
-    assert_eq!(profile.total(0), 0);
+    assert_eq!(ticks(&profile), 0);
     assert!(recording.stats().lost.filtered >= 100);
     assert_exact(&recording.stats(), &profile);
 
@@ -311,7 +340,7 @@ fn a_filter_drops_ticks_and_they_are_counted() {
     raising_function(100);
     let profile = recording.stop().unwrap();
     assert!(
-        (50..=51).contains(&profile.total(0)),
+        (50..=51).contains(&ticks(&profile)),
         "{}",
         recording.stats()
     );
@@ -535,7 +564,7 @@ fn child_that_forks() {
                 if round % 2 == 0 {
                     let own = start(1);
                     raising_function(10);
-                    let samples = own.stop().unwrap().total(0);
+                    let samples = ticks(&own.stop().unwrap());
                     return foreign && nothing && no_file && (10..=11).contains(&samples);
                 }
                 foreign && nothing && no_file

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{Layouts, StackTable};
+use super::{Layouts, StackTable, State, Tag, Weight};
 use crate::profile::{
-    Label, LabelValue, Location, LocationId, Mapping, MappingId, Profile, SliceTable, ValueType,
+    Function, Label, LabelValue, Line, Location, LocationId, Mapping, MappingId, Profile,
+    SliceTable, StringId, ValueType,
 };
 use crate::sys::modules::{Object, Segment};
 
@@ -22,24 +23,45 @@ pub(crate) struct ThreadLabels {
 /// When and how the counts were taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
+    /// What the samples' time is: `cpu` or `wall`.
+    pub(crate) time: &'static str,
     pub(crate) period_ns: u64,
     pub(crate) start_realtime_ns: u64,
     pub(crate) duration_ns: u64,
     pub(crate) comments: Vec<String>,
 }
 
-/// Makes a CPU profile of what `table` counted. `thread` tells the labels of a thread by the number it was counted under.
+/// Time that is in no stack, under a frame that says why not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Unseen {
+    /// The frame's name.
+    pub(crate) why: &'static str,
+    /// The thread's serial number; 0 where it is not known whose time it was.
+    pub(crate) thread: u32,
+    pub(crate) weight: Weight,
+}
+
+/// Labels by the numbers that `table` counted under.
+pub(crate) trait Labels {
+    /// What a thread's samples are labelled with.
+    fn of_thread(&self, serial: u32) -> Option<ThreadLabels>;
+    /// Keys and values of a set of the program's labels.
+    fn of_set(&self, number: u32) -> &[(String, String)];
+}
+
+/// Makes a profile of what `table` counted, and of what it did not see.
 pub(crate) fn build(
     table: &StackTable,
     layouts: &Layouts,
-    thread: impl Fn(u32) -> Option<ThreadLabels>,
+    labels: &impl Labels,
+    unseen: &[Unseen],
     recorded: Recorded,
 ) -> Profile {
-    let cpu = ValueType::new("cpu", "nanoseconds");
-    let mut profile = Profile::new(vec![ValueType::new("samples", "count"), cpu.clone()]);
+    let time = ValueType::new(recorded.time, "nanoseconds");
+    let mut profile = Profile::new(vec![ValueType::new("samples", "count"), time.clone()]);
     profile.period = recorded.period_ns as i64;
-    profile.default_sample_type = cpu.r#type.to_string();
-    profile.period_type = cpu;
+    profile.default_sample_type = time.r#type.to_string();
+    profile.period_type = time;
     profile.time_nanos = recorded.start_realtime_ns as i64;
     // Readers divide by it.
     profile.duration_nanos = recorded.duration_ns.max(1) as i64;
@@ -67,25 +89,56 @@ pub(crate) fn build(
         .collect();
 
     let mut order = Vec::new();
-    let mut weights = HashMap::<(u32, u32), u64>::new();
-    for (chain, thread, weight) in table.weights() {
-        let key = (stack_of_chain[chain as usize], thread);
-        *weights.entry(key).or_insert_with(|| {
+    let mut weights = HashMap::<(u32, Tag), Weight>::new();
+    for (chain, tag, weight) in table.weights() {
+        let key = (stack_of_chain[chain as usize], tag);
+        let sum = weights.entry(key).or_insert_with(|| {
             order.push(key);
-            0
-        }) += weight;
+            Weight::default()
+        });
+        sum.count += weight.count;
+        sum.ns = sum.ns.saturating_add(weight.ns);
     }
-    let mut labels = ThreadLabelCache::new(&mut profile);
-    for key @ (stack, number) in order {
-        let weight = weights[&key];
-        let labels = labels.of(&mut profile, number, &thread);
-        let values = [
-            weight as i64,
-            weight.saturating_mul(recorded.period_ns) as i64,
-        ];
-        profile.push_sample(stacks.get(stack), &values, labels);
+    let mut label_sets = LabelCache::new(&mut profile, labels);
+    for key @ (stack, tag) in order {
+        let labels = label_sets.of(&mut profile, tag);
+        profile.push_sample(stacks.get(stack), &values(weights[&key]), labels);
+    }
+    let mut frames = HashMap::new();
+    for unseen in unseen {
+        let frame = *frames
+            .entry(unseen.why)
+            .or_insert_with(|| frame_of_name(&mut profile, unseen.why));
+        let tag = Tag {
+            thread: unseen.thread,
+            ..Tag::default()
+        };
+        let labels = label_sets.of(&mut profile, tag);
+        profile.push_sample(&[frame], &values(unseen.weight), labels);
     }
     profile
+}
+
+fn values(weight: Weight) -> [i64; 2] {
+    [weight.count as i64, weight.ns as i64]
+}
+
+/// A location that no code lies behind.
+fn frame_of_name(profile: &mut Profile, name: &str) -> LocationId {
+    let name = profile.intern(name);
+    let function = profile.push_function(Function {
+        name,
+        system_name: name,
+        ..Function::default()
+    });
+    profile.push_location(Location {
+        lines: vec![Line {
+            function,
+            line: 0,
+            column: 0,
+        }],
+        ..Location::default()
+    })
 }
 
 /// Addresses to locations, each once.
@@ -156,54 +209,59 @@ impl<'l> Places<'l> {
     }
 }
 
-/// The label sets of threads, each made once.
-struct ThreadLabelCache {
-    thread: crate::profile::StringId,
-    thread_id: crate::profile::StringId,
-    unit: crate::profile::StringId,
-    labels: HashMap<u32, Vec<Label>>,
+/// The label sets of tags, each made once.
+struct LabelCache<'l, L> {
+    source: &'l L,
+    thread: StringId,
+    thread_id: StringId,
+    unit: StringId,
+    sets: HashMap<Tag, Vec<Label>>,
 }
 
-impl ThreadLabelCache {
-    fn new(profile: &mut Profile) -> Self {
+impl<'l, L: Labels> LabelCache<'l, L> {
+    fn new(profile: &mut Profile, source: &'l L) -> Self {
         Self {
+            source,
             thread: profile.intern("thread"),
             thread_id: profile.intern("thread_id"),
             unit: profile.intern("id"),
-            labels: HashMap::new(),
+            sets: HashMap::new(),
         }
     }
 
-    fn of(
-        &mut self,
-        profile: &mut Profile,
-        number: u32,
-        thread: impl Fn(u32) -> Option<ThreadLabels>,
-    ) -> &[Label] {
+    fn of(&mut self, profile: &mut Profile, tag: Tag) -> &[Label] {
         let Self {
-            thread: thread_key,
+            source,
+            thread,
             thread_id,
             unit,
-            labels,
+            sets,
         } = self;
-        labels.entry(number).or_insert_with(|| {
-            let Some(known) = thread(number) else {
-                return Vec::new();
-            };
-            let mut labels = Vec::with_capacity(2);
-            if !known.name.is_empty() {
-                labels.push(Label {
-                    key: *thread_key,
-                    value: LabelValue::Str(profile.intern(&known.name)),
-                });
+        sets.entry(tag).or_insert_with(|| {
+            let mut labels = Vec::new();
+            let mut add = |key, value| labels.push(Label { key, value });
+            if let Some(known) = source.of_thread(tag.thread) {
+                if !known.name.is_empty() {
+                    add(*thread, LabelValue::Str(profile.intern(&known.name)));
+                }
+                let value = known.tid.into();
+                add(*thread_id, LabelValue::Num { value, unit: *unit });
             }
-            labels.push(Label {
-                key: *thread_id,
-                value: LabelValue::Num {
-                    value: known.tid.into(),
-                    unit: *unit,
-                },
-            });
+            let said = match tag.state {
+                State::Unsaid => None,
+                State::Running => Some("running"),
+                State::Waiting => Some("waiting"),
+            };
+            if let Some(said) = said {
+                add(
+                    profile.intern("state"),
+                    LabelValue::Str(profile.intern(said)),
+                );
+            }
+            for (key, value) in source.of_set(tag.labels) {
+                let key = profile.intern(key);
+                add(key, LabelValue::Str(profile.intern(value)));
+            }
             labels
         })
     }

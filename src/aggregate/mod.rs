@@ -6,7 +6,7 @@ mod flusher;
 mod layout;
 mod stack_table;
 
-pub(crate) use build::{Recorded, ThreadLabels, build};
+pub(crate) use build::{Labels, Recorded, ThreadLabels, Unseen, build};
 pub(crate) use flusher::Flusher;
 pub(crate) use layout::Layouts;
-pub(crate) use stack_table::StackTable;
+pub(crate) use stack_table::{StackTable, State, Tag, Weight};

@@ -4,12 +4,44 @@ use hashbrown::HashMap;
 
 use crate::profile::SliceTable;
 
-/// Weights by call chain and thread.
+/// What samples of one call chain are told apart by.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Tag {
+    /// The thread's serial number.
+    pub(crate) thread: u32,
+    /// The number of the set of labels that the program gave it; 0 for none.
+    pub(crate) labels: u32,
+    /// What the thread did.
+    pub(crate) state: State,
+}
+
+/// What a thread did when it was sampled.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(crate) enum State {
+    /// It ran, or the recording is of time on a CPU, where it goes without saying.
+    #[default]
+    Unsaid,
+    /// It ran, or waited for a CPU.
+    Running,
+    /// It waited for something else.
+    Waiting,
+}
+
+/// What the samples of a chain and a tag sum up to.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Weight {
+    /// Ticks, or looks.
+    pub(crate) count: u64,
+    /// Time.
+    pub(crate) ns: u64,
+}
+
+/// Weights by call chain and tag.
 #[derive(Debug, Default)]
 pub(crate) struct StackTable {
     /// Each slice is a layout's number and then the addresses of its frames, leaf first.
     chains: SliceTable<u64>,
-    weights: HashMap<(u32, u32), u64>,
+    weights: HashMap<(u32, Tag), Weight>,
     counts: Counts,
     /// A chain with its layout in front, reused.
     scratch: Vec<u64>,
@@ -25,15 +57,24 @@ pub(crate) struct Counts {
 }
 
 impl StackTable {
-    /// Adds a sample of a thread: the addresses of its frames, leaf first, in the layout that they are of.
-    pub(crate) fn add(&mut self, layout: u32, frames: &[u64], thread: u32, weight: u32) {
+    /// Adds a sample: the addresses of its frames, leaf first, in the layout that they are of. The answer is the chain's number,
+    /// for [`add_again`](Self::add_again).
+    pub(crate) fn add(&mut self, layout: u32, frames: &[u64], tag: Tag, weight: Weight) -> u32 {
         self.scratch.clear();
         self.scratch.push(layout.into());
         self.scratch.extend_from_slice(frames);
         let chain = self.chains.intern(&self.scratch);
-        *self.weights.entry((chain, thread)).or_default() += u64::from(weight);
+        self.add_again(chain, tag, weight);
         self.counts.records += 1;
-        self.counts.weight += u64::from(weight);
+        chain
+    }
+
+    /// Adds to a chain that is known.
+    pub(crate) fn add_again(&mut self, chain: u32, tag: Tag, weight: Weight) {
+        let sum = self.weights.entry((chain, tag)).or_default();
+        sum.count += weight.count;
+        sum.ns += weight.ns;
+        self.counts.weight += weight.count;
     }
 
     /// Sums over everything so far.
@@ -54,14 +95,14 @@ impl StackTable {
         })
     }
 
-    /// Chain, thread and weight of everything that was added, in order of chains and threads.
-    pub(super) fn weights(&self) -> Vec<(u32, u32, u64)> {
+    /// Chain, tag and weight of everything that was added, in order of chains and tags.
+    pub(super) fn weights(&self) -> Vec<(u32, Tag, Weight)> {
         let mut weights: Vec<_> = self
             .weights
             .iter()
-            .map(|(&(chain, thread), &weight)| (chain, thread, weight))
+            .map(|(&(chain, tag), &weight)| (chain, tag, weight))
             .collect();
-        weights.sort_unstable();
+        weights.sort_unstable_by_key(|&(chain, tag, _)| (chain, tag));
         weights
     }
 

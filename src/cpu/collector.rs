@@ -3,15 +3,23 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::arming::Choice;
+use super::audit::{Audit, Books};
+use super::births;
 use super::engine::{Engine, Rate};
 use super::recorder::Recorder;
-use super::stats::{Lost, Stats, Truncated};
+use super::stats::{Fallback, Lost, Stats, Truncated};
 use super::threads::Threads;
-use crate::aggregate::{Layouts, Recorded, StackTable, build};
+use crate::aggregate::{
+    Labels, Layouts, Recorded, StackTable, State, Tag, ThreadLabels, Weight, build,
+};
+use crate::label::Interned;
 use crate::profile::Profile;
+use crate::ring::Source;
 use crate::sys::clock::Clock;
 use crate::sys::maps::Maps;
 use crate::sys::modules::{self, Generation};
+use crate::sys::thread_hook::ThreadHook;
 use crate::unwind::{Snapshot, StopReason};
 
 /// Time between two turns of the flusher.
@@ -28,8 +36,21 @@ pub(super) struct Collector {
     engine: Engine,
     rate: Rate,
     threads: Threads,
+    /// Has new threads arm themselves.
+    hook: Option<ThreadHook>,
+    /// What the first snapshot was made of, for the hook.
+    maps_at_start: Option<(Generation, Maps)>,
+    /// Threads have clocks of their own.
+    is_by_thread: bool,
+    /// The clocks see user time alone.
+    is_user_only: bool,
     table: StackTable,
+    labels: Interned,
     layouts: Layouts,
+    /// Periods of the clocks in the table, without what the program sent.
+    ticks: u64,
+    /// Ticks that the program sent, in the table.
+    sent: u64,
     truncated: [u64; StopReason::ALL.len()],
     generation: Generation,
     /// Snapshots that were replaced, with the last epoch they can be read in.
@@ -42,7 +63,10 @@ pub(super) struct Collector {
     stopped_after: Option<Duration>,
     /// The figures at the stop: the next recording counts in the same place.
     final_stats: Option<Stats>,
-    own_cpu: Duration,
+    /// The process's CPU time at the start.
+    process_cpu_ns: u64,
+    /// The process's CPU time, and that of the profiler's thread, at the stop.
+    final_cpu: Option<(u64, u64)>,
     handler_replaced: bool,
 }
 
@@ -59,9 +83,16 @@ impl Collector {
             recorder,
             engine,
             rate,
+            is_by_thread: threads.arming().choice != Choice::Nothing,
+            is_user_only: threads.arming().choice == Choice::PerfEvent { with_kernel: false },
             threads,
+            hook: None,
+            maps_at_start: None,
             table: StackTable::default(),
+            labels: Interned::default(),
             layouts: Layouts::default(),
+            ticks: 0,
+            sent: 0,
             truncated: [0; StopReason::ALL.len()],
             generation: Generation::now(),
             retired: Vec::new(),
@@ -72,10 +103,12 @@ impl Collector {
             start_realtime_ns: Clock::REALTIME.now_ns()?,
             stopped_after: None,
             final_stats: None,
-            own_cpu: Duration::ZERO,
+            process_cpu_ns: Clock::PROCESS_CPU.now_ns()?,
+            final_cpu: None,
             handler_replaced: false,
         };
-        collector.refresh()?;
+        let maps = collector.refresh()?;
+        collector.maps_at_start = Some((collector.generation, maps));
         Ok(collector)
     }
 
@@ -83,9 +116,27 @@ impl Collector {
         &mut self.threads
     }
 
+    /// Has threads that begin from now on arm themselves, where that can be had. Elsewhere the flusher finds them.
+    pub(super) fn hook_new_threads(&mut self) {
+        // Those of the first snapshot, if no module has come or gone since.
+        let known = self.maps_at_start.take();
+        let known = known.filter(|(generation, _)| *generation == Generation::now());
+        let Some((generation, maps)) = known.or_else(|| {
+            let generation = Generation::now();
+            Some((generation, Maps::read().ok()?))
+        }) else {
+            return;
+        };
+        if let Ok(hook) = ThreadHook::install(births::begin, births::end, generation, &maps) {
+            self.hook = Some(hook);
+            self.threads.expect_births();
+        }
+    }
+
     /// From now on a timer of the process ticks for all threads, instead of one for each.
     pub(super) fn fall_back_to_process_timer(&mut self) {
         self.engine = Engine::ProcessTimer;
+        self.is_by_thread = false;
         self.threads.leave_to_process_timer();
     }
 
@@ -95,16 +146,18 @@ impl Collector {
         self.drain();
         let now = Instant::now();
         if now >= self.next_turn {
+            self.maps_at_start = None;
             self.next_turn = now + TURN;
             // A scan that fails leaves what is armed as it is; the next one may do better.
             let _ = self.threads.scan();
-            if now >= self.next_refresh && self.is_outdated() {
-                let _ = self.refresh();
+            if now >= self.next_refresh {
+                if self.is_outdated() {
+                    let _ = self.refresh();
+                } else if self.hook.as_ref().is_some_and(ThreadHook::is_pending) {
+                    self.refresh_hook();
+                }
             }
             self.reclaim();
-        }
-        if let Ok(cpu) = Clock::THREAD_CPU.now_ns() {
-            self.own_cpu = Duration::from_nanos(cpu);
         }
     }
 
@@ -112,26 +165,45 @@ impl Collector {
     pub(super) fn drain(&mut self) {
         let Self {
             recorder,
+            rate,
             threads,
             table,
+            labels,
             layouts,
             truncated,
+            ticks,
+            sent,
             ..
         } = self;
+        let retired = labels.begin();
         // SAFETY: `&mut self` makes this the only consumer of this recording, and no other recording runs.
         unsafe {
             recorder.rack.drain(|record| {
                 if let Some(count) = truncated.get_mut(record.stop_reason() as usize) {
                     *count += 1;
                 }
-                table.add(
-                    layouts.of_epoch(record.epoch()),
-                    record.frames(),
-                    threads.serial_of(record.thread_serial(), record.tid()),
-                    record.weight(),
-                );
+                let count = u64::from(record.weight());
+                let own_ticks = match record.source() {
+                    Source::Clock => count,
+                    Source::Program | Source::Look => 0,
+                };
+                *ticks += own_ticks;
+                *sent += count - own_ticks;
+                let tag = Tag {
+                    thread: threads.serial_of(record.thread_serial(), record.tid(), own_ticks),
+                    // SAFETY: the record was committed by a handler of this recording, and is drained for the first time.
+                    labels: labels.number_of(record.labels()),
+                    state: State::Unsaid,
+                };
+                let weight = Weight {
+                    count,
+                    ns: count * rate.period_ns(),
+                };
+                let layout = layouts.of_epoch(record.epoch());
+                table.add(layout, record.frames(), tag, weight);
             });
         }
+        drop(retired);
     }
 
     fn is_outdated(&self) -> bool {
@@ -139,7 +211,7 @@ impl Collector {
     }
 
     /// Publishes a snapshot of the modules and mappings as they are now.
-    fn refresh(&mut self) -> std::io::Result<()> {
+    fn refresh(&mut self) -> std::io::Result<Maps> {
         let begun = Instant::now();
         self.recorder.is_stale.store(false, Ordering::Relaxed);
         let generation = Generation::now();
@@ -156,8 +228,19 @@ impl Collector {
         self.retired
             .extend(unsafe { self.recorder.snapshot.replace(snapshot) });
         self.generation = generation;
+        if let Some(hook) = &mut self.hook {
+            hook.refresh(generation, &maps);
+        }
         self.next_refresh = Instant::now() + begun.elapsed() * REFRESH_SPACING;
-        Ok(())
+        Ok(maps)
+    }
+
+    /// Looks again for modules whose new threads can be hooked.
+    fn refresh_hook(&mut self) {
+        let generation = Generation::now();
+        if let (Some(hook), Ok(maps)) = (&mut self.hook, Maps::read()) {
+            hook.refresh(generation, &maps);
+        }
     }
 
     /// Frees the snapshots that no handler reads any more.
@@ -173,9 +256,22 @@ impl Collector {
     /// Ends the clocks. Signals that are on their way can still come.
     pub(super) fn disarm(&mut self, handler_replaced: bool) {
         self.handler_replaced = handler_replaced;
-        self.threads.refresh_names();
+        self.hook = None;
+        self.threads.refresh();
         self.threads.disarm();
         self.stopped_after = Some(self.started.elapsed());
+        self.final_cpu = Some(self.cpu_now());
+    }
+
+    /// CPU time since the start: the process's, and that of the profiler's thread, which is part of it.
+    fn cpu_now(&self) -> (u64, u64) {
+        if let Some(cpu) = self.final_cpu {
+            return cpu;
+        }
+        let own = self.threads.own().map(Clock::thread_cpu);
+        let own_ns = own.and_then(|clock| clock.now_ns().ok()).unwrap_or(0);
+        let process_ns = Clock::PROCESS_CPU.now_ns().unwrap_or(0);
+        (process_ns.saturating_sub(self.process_cpu_ns), own_ns)
     }
 
     /// Counts what is left and gives back the memory that handlers used.
@@ -185,6 +281,10 @@ impl Collector {
     /// No handler holds a lane or will get further than to look whether a recording runs.
     pub(super) unsafe fn finish(&mut self) {
         self.drain();
+        // Labels that are taken off from here on are in no record.
+        self.recorder.slots.set_recording(false);
+        drop(self.labels.begin());
+        self.threads.leave_slots();
         self.final_stats = Some(self.stats());
         self.retired.clear();
         self.snapshot_bytes = 0;
@@ -198,6 +298,10 @@ impl Collector {
     /// Leaves the snapshots to handlers that do not let go of them.
     pub(super) fn leak(&mut self) {
         self.drain();
+        // Labels that are taken off from here on are in no record.
+        self.recorder.slots.set_recording(false);
+        drop(self.labels.begin());
+        self.threads.leave_slots();
         self.final_stats = Some(self.stats());
         std::mem::forget(std::mem::take(&mut self.retired));
     }
@@ -206,20 +310,48 @@ impl Collector {
     pub(super) fn profile(&mut self) -> Profile {
         if self.stopped_after.is_none() {
             self.drain();
-            self.threads.refresh_names();
+            self.threads.hear();
+            self.threads.refresh();
         }
+        let audit = self.audit();
         let recorded = Recorded {
+            time: "cpu",
             period_ns: self.rate.period_ns(),
             start_realtime_ns: self.start_realtime_ns,
             duration_ns: self.duration().as_nanos() as u64,
-            comments: self.stats().comments(),
+            comments: self.stats_with(&audit).comments(),
         };
-        build(
-            &self.table,
-            &self.layouts,
-            |serial| self.threads.labels(serial),
-            recorded,
-        )
+        build(&self.table, &self.layouts, self, &audit.unseen, recorded)
+    }
+
+    /// What became of the process's CPU time so far.
+    fn audit(&self) -> Audit {
+        let lost = self.lost();
+        let in_table = self.ticks + self.sent;
+        // Of what was lost, the clocks' part is what the program's part leaves.
+        let sent_elsewhere = self.recorder.sum(|c| &c.sent).saturating_sub(self.sent);
+        let without_stack = lost.no_lane + lost.lane_full;
+        let lost_sent = sent_elsewhere.min(without_stack);
+        let (process_ns, own_ns) = self.cpu_now();
+        let books = Books {
+            period_ns: self.rate.period_ns(),
+            cpu_ns: process_ns.saturating_sub(own_ns),
+            ticks: in_table - self.sent,
+            lost: without_stack - lost_sent,
+            filtered: lost.filtered.saturating_sub(sent_elsewhere - lost_sent),
+            is_by_thread: self.is_by_thread,
+            is_user_only: self.is_user_only,
+        };
+        let (accounts, others) = self.threads.accounts();
+        Audit::of(books, accounts, others)
+    }
+
+    fn lost(&self) -> Lost {
+        Lost {
+            no_lane: self.recorder.sum(|c| &c.no_lane),
+            lane_full: self.recorder.sum(|c| &c.lane_full),
+            filtered: self.recorder.sum(|c| &c.filtered),
+        }
     }
 
     fn duration(&self) -> Duration {
@@ -230,11 +362,14 @@ impl Collector {
         if let Some(stats) = &self.final_stats {
             return stats.clone();
         }
-        let lost = Lost {
-            no_lane: self.recorder.sum(|c| &c.no_lane),
-            lane_full: self.recorder.sum(|c| &c.lane_full),
-            filtered: self.recorder.sum(|c| &c.filtered),
-        };
+        self.stats_with(&self.audit())
+    }
+
+    fn stats_with(&self, audit: &Audit) -> Stats {
+        if let Some(stats) = &self.final_stats {
+            return stats.clone();
+        }
+        let lost = self.lost();
         let written = self.recorder.sum(|c| &c.written);
         let counts = self.table.counts();
         let truncated = |reason: StopReason| self.truncated[reason as usize];
@@ -256,13 +391,28 @@ impl Collector {
             },
             foreign_signals: self.recorder.sum(|c| &c.foreign),
             threads_armed: self.threads.armed(),
+            threads_hooked: self.threads.is_hooked(),
+            threads_by_perf: self.threads.armed_by_perf(),
             threads_refused: self.threads.refused(),
+            fallbacks: self.threads.refusals().map(Fallback::of).collect(),
+            threads_blocking: self.threads.blocking(),
+            cpu: audit.into(),
             handler_replaced: self.handler_replaced,
-            own_cpu: self.own_cpu,
+            own_cpu: Duration::from_nanos(self.cpu_now().1),
             own_memory_bytes: (self.recorder.size_bytes()
                 + self.table.size_bytes()
                 + self.threads.size_bytes()
                 + self.snapshot_bytes) as u64,
         }
+    }
+}
+
+impl Labels for Collector {
+    fn of_thread(&self, serial: u32) -> Option<ThreadLabels> {
+        self.threads.labels(serial)
+    }
+
+    fn of_set(&self, number: u32) -> &[(String, String)] {
+        self.labels.get(number)
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::clock;
 
 /// The highest frequency that can be asked for, in Hz.
 pub(super) const MAX_FREQUENCY_HZ: u32 = 10_000;
@@ -21,10 +22,16 @@ pub enum Clock {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Engine {
-    /// The best that can be had: [`ThreadTimer`](Self::ThreadTimer), or where the system refuses that to any thread at the
-    /// start, [`ProcessTimer`](Self::ProcessTimer).
+    /// The best that can be had: [`ThreadTimer`](Self::ThreadTimer) up to the rate of the scheduler's ticks (250 Hz, often), and
+    /// above it [`PerfEvent`](Self::PerfEvent) with time in the kernel, for as many threads as there are file descriptors to
+    /// spare. Where the system refuses timers to any thread at the start, [`ProcessTimer`](Self::ProcessTimer).
     #[default]
     Auto,
+    /// A perf event (software task clock) on each thread: a sample at each period, also above the rate of the scheduler's ticks.
+    /// It takes a file descriptor a thread; threads that get none have a timer. Where the system does not allow time in the
+    /// kernel to be sampled (`kernel.perf_event_paranoid` above 1 and no privileges), it samples user time alone, and a
+    /// profile shows the rest as `[kernel]`.
+    PerfEvent,
     /// A POSIX timer on the CPU clock of each thread. Expiries between two of the scheduler's ticks come as one signal that
     /// says how many they were, so the totals are exact at any frequency.
     ThreadTimer,
@@ -38,6 +45,7 @@ impl Engine {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::PerfEvent => "a perf event on each thread",
             Self::ThreadTimer => "a timer on each thread's CPU clock",
             Self::ProcessTimer => "one timer on the process's CPU clock",
         }
@@ -71,6 +79,11 @@ impl Rate {
 
     pub(super) fn period_ns(self) -> u64 {
         self.period.as_nanos() as u64
+    }
+
+    /// Whether several ticks can fall between two of the scheduler's.
+    pub(super) fn is_finer_than_scheduler(self) -> bool {
+        clock::Clock::scheduler_tick_ns().is_ok_and(|tick_ns| self.period_ns() < tick_ns)
     }
 
     /// Ticks a second of CPU time, as the period in whole nanoseconds has it.

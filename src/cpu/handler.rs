@@ -3,29 +3,33 @@
 use std::sync::atomic::Ordering;
 
 use super::recorder::{Owner, Recorder};
-use crate::ring::{RecordWriter, Refused};
+use crate::label::mark_sampled;
+use crate::ring::{RecordWriter, Refused, Source};
+use crate::slots::Slot;
 use crate::sys::arch::Registers;
+use crate::sys::clock::Clock;
+use crate::sys::perf_event::set_period;
 use crate::sys::signal::{ErrnoGuard, Tick};
 use crate::sys::thread::current_tid;
 
-/// What a timer's signal carries: the recording it belongs to and the thread it was armed for.
+/// What a clock's signal carries: the recording it belongs to and the slot of the thread it was armed for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Cookie {
     /// The recording's number, never 0.
     pub(super) recording: u32,
-    /// The thread's serial number in it; 0 for a timer of the whole process.
-    pub(super) thread_serial: u32,
+    /// One more than the index of the thread's slot; 0 for a timer of the whole process.
+    pub(super) slot: u32,
 }
 
 impl Cookie {
     pub(super) fn to_u64(self) -> u64 {
-        u64::from(self.recording) << 32 | u64::from(self.thread_serial)
+        u64::from(self.recording) << 32 | u64::from(self.slot)
     }
 
-    fn from_u64(value: u64) -> Self {
+    pub(super) fn from_u64(value: u64) -> Self {
         Self {
             recording: (value >> 32) as u32,
-            thread_serial: value as u32,
+            slot: value as u32,
         }
     }
 }
@@ -50,34 +54,106 @@ pub(super) extern "C" fn on_signal(
     // SAFETY: the kernel passes both as `SA_SIGINFO` has it.
     let (tick, registers) =
         unsafe { (Tick::from_siginfo(info), Registers::from_ucontext(context)) };
-    match tick {
-        Tick::Timer { cookie, overrun } => {
-            let cookie = Cookie::from_u64(cookie);
-            if cookie.recording != recording {
-                return foreign(recorder);
+    let (source, cookie, weight) = match tick {
+        Tick::Timer { cookie, overrun } => (
+            Source::Clock,
+            Some(Cookie::from_u64(cookie)),
+            overrun.saturating_add(1),
+        ),
+        Tick::Descriptor { fd } => match recorder.events.get(fd) {
+            Some((cookie, period)) => {
+                if let Some(period) = period {
+                    set_period(fd, period);
+                }
+                (Source::Clock, Some(cookie), 1)
             }
-            let sample = Sample {
-                recording,
-                thread_serial: cookie.thread_serial,
-                tid: match cookie.thread_serial {
-                    0 => current_tid(),
-                    _ => 0,
-                },
-                weight: overrun.saturating_add(1),
-            };
-            sample.record(owner, recorder, registers);
-        }
+            None => return foreign(recorder),
+        },
+        Tick::Look { cookie } => (Source::Look, Some(Cookie::from_u64(cookie)), 1),
         // A program that sends the signal to itself asks for a sample.
-        Tick::Sent => {
-            let sample = Sample {
-                recording,
-                thread_serial: 0,
-                tid: current_tid(),
-                weight: 1,
-            };
-            sample.record(owner, recorder, registers);
+        Tick::Sent => (Source::Program, None, 1),
+        Tick::Other => return foreign(recorder),
+    };
+    if cookie.is_some_and(|cookie| cookie.recording != recording) {
+        return foreign(recorder);
+    }
+    let index = cookie.and_then(|cookie| cookie.slot.checked_sub(1));
+    let (tid, slot) = match index {
+        Some(index) => (0, recorder.slots.at(index)),
+        None => {
+            let tid = current_tid();
+            (tid, recorder.slots.find(tid))
         }
-        Tick::Other => foreign(recorder),
+    };
+    let serial = slot.map_or(0, |slot| slot.serial.load(Ordering::Relaxed));
+    let mut sample = Sample {
+        recording,
+        source,
+        serial,
+        tid,
+        weight,
+        slot,
+    };
+    match (source, slot) {
+        (Source::Clock, Some(slot)) => {
+            let Some(passed) = pass(slot, weight) else {
+                return;
+            };
+            sample.weight = weight.saturating_add(passed);
+            let pace = Pace::begin(recorder);
+            sample.record(owner, recorder, registers);
+            pace.end(slot);
+        }
+        _ => sample.record(owner, recorder, registers),
+    }
+}
+
+/// Lets a tick pass if there are any to pass; else gives the weight of those that did.
+fn pass(slot: &Slot, weight: u32) -> Option<u32> {
+    // The slot's own thread alone comes here, and is not interrupted by another tick of its own.
+    match slot.to_pass.load(Ordering::Relaxed) {
+        0 => Some(slot.passed.swap(0, Ordering::Relaxed)),
+        left => {
+            slot.to_pass.store(left - 1, Ordering::Relaxed);
+            slot.passed.fetch_add(weight, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
+/// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period (a slow filter of the
+/// program's, or cold caches at 10 kHz) finds the next tick waiting when it returns, and the thread would never get on. So
+/// after one that took more than half a period, as many ticks pass as leave the thread twice that time.
+struct Pace {
+    period_ns: u64,
+    begun_ns: Option<u64>,
+}
+
+/// Enough for a handler of 100 ms at 10 kHz.
+const MOST_TICKS_TO_PASS: u64 = 2000;
+
+impl Pace {
+    fn begin(recorder: &Recorder) -> Self {
+        Self {
+            period_ns: recorder.period_ns.load(Ordering::Relaxed),
+            begun_ns: Clock::MONOTONIC.now_ns().ok(),
+        }
+    }
+
+    fn end(self, slot: &Slot) {
+        let (Some(begun_ns), Ok(now_ns)) = (self.begun_ns, Clock::MONOTONIC.now_ns()) else {
+            return;
+        };
+        let took_ns = now_ns.saturating_sub(begun_ns);
+        if took_ns > self.period_ns / 2 {
+            let ticks = took_ns
+                .saturating_mul(2)
+                .checked_div(self.period_ns)
+                .unwrap_or(0);
+            let ticks = ticks.min(MOST_TICKS_TO_PASS) as u32;
+            // A period that is long enough for the thread to get on needs none to pass.
+            slot.to_pass.store(ticks, Ordering::Relaxed);
+        }
     }
 }
 
@@ -88,20 +164,34 @@ fn foreign(recorder: &Recorder) {
 }
 
 /// One tick, before its stack is known.
-struct Sample {
+struct Sample<'s> {
     recording: u32,
-    thread_serial: u32,
+    source: Source,
+    /// The thread's number, 0 where the recording does not know it.
+    serial: u32,
+    /// The thread's id, 0 where its clock's signal says who it is.
     tid: i32,
     weight: u32,
+    slot: Option<&'s Slot>,
 }
 
-impl Sample {
+impl Sample<'_> {
     fn record(&self, owner: &Owner, recorder: &Recorder, registers: Registers) {
-        let hint = self.thread_serial.wrapping_add(self.tid as u32);
-        let weight = u64::from(self.weight);
+        let hint = match self.serial {
+            0 => self.tid as u32,
+            serial => serial,
+        };
+        // A look weighs nothing in itself, and is asked for again if it is lost.
+        let weight = match self.source {
+            Source::Clock | Source::Program => u64::from(self.weight),
+            Source::Look => 0,
+        };
         let Some(counters) = recorder.counters(hint) else {
             return;
         };
+        if self.source == Source::Program {
+            counters.sent.fetch_add(1, Ordering::Relaxed);
+        }
         let words = RecordWriter::words(recorder.max_depth.load(Ordering::Relaxed));
         let epoch = recorder.snapshot.epoch();
         let mut claim = match recorder.rack.claim(hint, epoch, words) {
@@ -115,6 +205,7 @@ impl Sample {
                     }
                 };
                 counter.fetch_add(weight, Ordering::Relaxed);
+                self.is_lost();
                 return;
             }
         };
@@ -132,14 +223,17 @@ impl Sample {
         let snapshot = unsafe { recorder.snapshot.get() };
         let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
             counters.no_lane.fetch_add(weight, Ordering::Relaxed);
+            self.is_lost();
             return;
         };
         let subject = recorder.subject();
         let writer = RecordWriter {
+            source: self.source,
             weight: self.weight,
-            thread_serial: self.thread_serial,
+            thread_serial: self.serial,
             tid: self.tid,
             epoch: snapshot.epoch(),
+            labels: self.slot.map_or(0, mark_sampled),
         };
         // SAFETY: the claim is held; unwinding returns.
         unsafe {
@@ -163,9 +257,18 @@ impl Sample {
                     // There was room when the lane was claimed, and only the holder of the claim uses it up.
                     None => {
                         counters.lane_full.fetch_add(weight, Ordering::Relaxed);
+                        self.is_lost();
                     }
                 }
             });
+        }
+    }
+
+    /// Counts a lost tick of the thread's clock under its thread, too.
+    fn is_lost(&self) {
+        if let (Source::Clock, Some(slot)) = (self.source, self.slot) {
+            slot.lost
+                .fetch_add(u64::from(self.weight), Ordering::Relaxed);
         }
     }
 }
@@ -178,7 +281,7 @@ mod tests {
     fn a_cookie_survives_the_kernel() {
         let cookie = Cookie {
             recording: u32::MAX,
-            thread_serial: 7,
+            slot: 7,
         };
         assert_eq!(Cookie::from_u64(cookie.to_u64()), cookie);
     }

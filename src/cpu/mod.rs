@@ -3,8 +3,12 @@
 //! [`Profiler`] says how to record, [`Recording`] is a profile being recorded, [`Guard`] one that ends in a file, and
 //! [`Stats`] what it did and what it cost. One recording runs at a time in a process, and it samples every thread.
 
+mod arming;
+mod audit;
+mod births;
 mod collector;
 mod engine;
+mod events;
 mod guard;
 mod handler;
 mod profiler;
@@ -17,4 +21,4 @@ pub use engine::{Clock, Engine};
 pub use guard::{Guard, profile_to};
 pub use profiler::Profiler;
 pub use recording::Recording;
-pub use stats::{Lost, Stats, Truncated};
+pub use stats::{CpuTime, Fallback, Lost, Stats, Truncated};

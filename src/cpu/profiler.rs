@@ -25,6 +25,7 @@ pub struct Profiler {
     clock: Clock,
     engine: Engine,
     filter: Option<Filter>,
+    hook_threads: bool,
     #[cfg(feature = "symbolize")]
     symbolize: bool,
 }
@@ -50,6 +51,7 @@ impl Default for Profiler {
             clock: Clock::Cpu,
             engine: Engine::Auto,
             filter: None,
+            hook_threads: true,
             #[cfg(feature = "symbolize")]
             symbolize: true,
         }
@@ -95,6 +97,16 @@ impl Profiler {
         self
     }
 
+    /// Whether threads that begin while the recording runs arm themselves, before their first instruction; by default they do.
+    ///
+    /// To that end the word through which each loaded library calls `pthread_create` is made to lead through a function of
+    /// sigprof's until the recording stops. Without it, a new thread is found within some 10 ms, and what it did before is
+    /// `[unsampled]`.
+    pub fn hook_threads(mut self, hook: bool) -> Self {
+        self.hook_threads = hook;
+        self
+    }
+
     /// Asks `function(argument)` at each tick, on the thread that it falls on, whether to keep it: 0 drops it, and counts
     /// it as [filtered](super::Lost::filtered). gperftools' `filter_in_thread`.
     ///
@@ -137,6 +149,10 @@ impl Profiler {
 
     pub(super) fn engine_asked(&self) -> Engine {
         self.engine
+    }
+
+    pub(super) fn hooks_threads(&self) -> bool {
+        self.hook_threads
     }
 
     pub(super) fn filter_set(&self) -> Option<(FilterFn, *mut libc::c_void)> {

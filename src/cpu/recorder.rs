@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 
 use crossbeam_utils::CachePadded;
 
+use super::births::Births;
+use super::events::Events;
 use crate::ring::{Claim, Rack};
+use crate::slots::Slots;
 use crate::sys::fork::{Wipeable, wiped_on_fork};
 use crate::sys::futex::Futex;
 use crate::sys::stack::Stack;
@@ -96,9 +99,15 @@ pub(super) struct Recorder {
     pid: i32,
     /// One more than the place of the bounds of threads' stacks; 0 while that is not known.
     bounds: AtomicUsize,
+    /// CPU time between two ticks, in nanoseconds.
+    pub(super) period_ns: AtomicU64,
     /// Frames a record may have.
     pub(super) max_depth: AtomicUsize,
     pub(super) filter: Filter,
+    pub(super) slots: &'static Slots,
+    pub(super) events: Events,
+    /// Threads that begin and end by themselves, and how they are armed.
+    pub(super) births: Births,
     counters: Box<[CachePadded<Counters>]>,
     /// One for each lane.
     benches: Box<[Workbench]>,
@@ -144,6 +153,8 @@ pub(super) struct Counters {
     pub(super) lane_full: AtomicU64,
     /// Weights that the program's filter dropped.
     pub(super) filtered: AtomicU64,
+    /// Ticks that the program sent to itself, whatever became of them.
+    pub(super) sent: AtomicU64,
     /// Signals that were not ours to count.
     pub(super) foreign: AtomicU64,
 }
@@ -160,8 +171,12 @@ impl Recorder {
             is_stale: AtomicBool::new(false),
             pid: std::process::id() as i32,
             bounds: AtomicUsize::new(0),
+            period_ns: AtomicU64::new(u64::MAX),
             max_depth: AtomicUsize::new(0),
             filter: Filter::default(),
+            slots: Slots::get_or_make()?,
+            events: Events::new()?,
+            births: Births::default(),
             counters: (0..lanes).map(|_| CachePadded::default()).collect(),
             benches: (0..lanes)
                 .map(|_| Workbench::new())
@@ -229,9 +244,10 @@ impl Recorder {
                 no_lane,
                 lane_full,
                 filtered,
+                sent,
                 foreign,
             } = &**counters;
-            for counter in [written, no_lane, lane_full, filtered, foreign] {
+            for counter in [written, no_lane, lane_full, filtered, sent, foreign] {
                 counter.store(0, Ordering::Relaxed);
             }
         }

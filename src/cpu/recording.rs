@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::arming::{Arming, Cause, Choice, Refusal};
 use super::collector::{Collector, TURN};
 use super::engine::{Engine, Rate};
 use super::handler::{Cookie, on_signal};
 use super::profiler::Profiler;
 use super::recorder::{Owner, Recorder};
 use super::stats::Stats;
-use super::threads::{Arming, Threads};
+use super::threads::Threads;
 use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::sync::Mutex;
+use crate::sys::perf_event::TaskClock;
 use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;
@@ -50,7 +52,10 @@ pub struct Recording {
 #[derive(Debug)]
 struct Shared {
     collector: Mutex<Collector>,
+    /// Somebody stops it: nobody else does.
     is_stopping: AtomicBool,
+    /// The flusher is to end.
+    is_over: AtomicBool,
     is_stopped: AtomicBool,
 }
 
@@ -66,6 +71,9 @@ impl Recording {
             .map_err(os("could not get memory for the recording's buffers"))?;
         recorder.reset();
         recorder.max_depth.store(max_depth, Ordering::Relaxed);
+        recorder
+            .period_ns
+            .store(rate.period_ns(), Ordering::Relaxed);
         recorder.filter.set(profiler.filter_set());
         match signal::install(SIGNAL, on_signal) {
             Ok(Installed::Ours) => {}
@@ -79,30 +87,23 @@ impl Recording {
             Err(error) => return Err(os("could not install a SIGPROF handler")(error)),
         }
 
-        let cookie = Cookie {
-            recording: number,
-            thread_serial: 0,
-        };
-        let (engine, process_timer) = choose(profiler.engine_asked(), cookie)?;
-        let arming = match engine {
-            Engine::ProcessTimer => Arming::None,
-            _ => Arming::Each {
-                signal: SIGNAL,
-                rate,
-            },
-        };
-        let threads = Threads::new(number, arming).map_err(os(
+        let chosen = choose(profiler.engine_asked(), number, rate)?;
+        recorder.births.budget.fill();
+        recorder.births.open(chosen.arming);
+        let threads = Threads::new(recorder, chosen.arming).map_err(os(
             "could not open /proc/self/task to find the process's threads",
         ))?;
-        let collector = Collector::new(recorder, engine, rate, threads).map_err(os(
+        let collector = Collector::new(recorder, chosen.engine, rate, threads).map_err(os(
             "could not read /proc/self/maps to find the process's modules",
         ))?;
 
         let shared = Arc::new(Shared {
             collector: Mutex::new(collector),
             is_stopping: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
         });
+        recorder.slots.set_recording(true);
         // From here on ticks count, and dropping the recording ends it.
         owner.recording.store(number, Ordering::SeqCst);
         lease.keep();
@@ -112,23 +113,23 @@ impl Recording {
             recorder,
             shared,
             flusher: Mutex::new(None),
-            process_timer: Mutex::new(process_timer),
+            process_timer: Mutex::new(chosen.process_timer),
             #[cfg(feature = "symbolize")]
             symbolize: profiler.symbolizes(),
         };
-        recording.begin(rate, profiler.engine_asked(), cookie)?;
+        recording.begin(profiler, rate)?;
         Ok(recording)
     }
 
     /// Starts the flusher, and the clocks.
-    fn begin(&self, rate: Rate, asked: Engine, cookie: Cookie) -> Result<()> {
+    fn begin(&self, profiler: &Profiler, rate: Rate) -> Result<()> {
         let shared = self.shared.clone();
         let recorder = self.recorder;
         // Held until the clocks run, so that the flusher's first turn comes after this thread's scan.
         let mut collector = self.shared.collector.lock();
         let flusher = Flusher::spawn(move || {
             recorder.find_bounds();
-            while !shared.is_stopping.load(Ordering::Acquire) {
+            while !shared.is_over.load(Ordering::Acquire) {
                 shared.collector.lock().turn();
                 recorder.doorbell.wait(TURN);
             }
@@ -136,7 +137,7 @@ impl Recording {
         .map_err(os("could not start the profiler's thread"))?;
         collector.threads().leave_alone(flusher.tid());
         *self.flusher.lock() = Some(flusher);
-        collector.threads().scan().map_err(os(
+        collector.threads().arm_all().map_err(os(
             "could not list the process's threads in /proc/self/task",
         ))?;
         if !collector.threads().knows(current_tid()) {
@@ -148,12 +149,20 @@ impl Recording {
         }
         let mut process_timer = self.process_timer.lock();
         // One timer that sees all threads is better than many that leave some out, if nobody asked for the many.
-        if asked == Engine::Auto
+        let cookie = Cookie {
+            recording: self.number,
+            slot: 0,
+        };
+        if profiler.engine_asked() == Engine::Auto
             && collector.threads().refused() > 0
             && let Ok(timer) = CpuTimer::for_process(SIGNAL, cookie.to_u64())
         {
             collector.fall_back_to_process_timer();
             *process_timer = Some(timer);
+        }
+        // After that, so that new threads arm themselves as the others were.
+        if profiler.hooks_threads() {
+            collector.hook_new_threads();
         }
         if let Some(timer) = &*process_timer {
             timer
@@ -208,11 +217,14 @@ impl Recording {
             return Err(already_stopped());
         }
         drop(self.process_timer.lock().take());
+        self.recorder.births.close();
         // What cannot be asked is taken to be as it was.
         let handler_replaced = signal::is_installed(SIGNAL, on_signal).is_ok_and(|is| !is);
         self.shared.collector.lock().disarm(handler_replaced);
         // Handlers that come from here on see that nothing is recorded; the others hold a lane.
         self.owner.recording.store(0, Ordering::SeqCst);
+        // Only now, since the books of the end hold the time of the flusher's thread.
+        self.shared.is_over.store(true, Ordering::Release);
         self.recorder.doorbell.wake_once();
         if let Some(flusher) = self.flusher.lock().take() {
             flusher.join();
@@ -328,26 +340,78 @@ fn next_number() -> u32 {
         .unwrap_or_else(|| LAST_RECORDING.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// The engine that can be had, and the process's timer if that is it. The calling thread stands for all.
-fn choose(asked: Engine, cookie: Cookie) -> Result<(Engine, Option<CpuTimer>)> {
-    let thread_timer = || CpuTimer::for_thread(current_tid(), SIGNAL, cookie.to_u64());
+/// What a recording ticks by.
+struct Chosen {
+    engine: Engine,
+    arming: Arming,
+    /// The process's timer, not armed yet, if that is it.
+    process_timer: Option<CpuTimer>,
+}
+
+/// The engine that can be had. The calling thread stands for all; each of the others falls back by itself.
+fn choose(asked: Engine, recording: u32, rate: Rate) -> Result<Chosen> {
+    let cookie = Cookie { recording, slot: 0 };
+    let tid = current_tid();
+    let thread_timer = || CpuTimer::for_thread(tid, SIGNAL, cookie.to_u64());
     let process_timer = || CpuTimer::for_process(SIGNAL, cookie.to_u64());
+    let perf_event = |with_kernel| TaskClock::for_thread(tid, rate.period, with_kernel);
     const REMEDY: &str = "the system refused a POSIX timer; raise RLIMIT_SIGPENDING (ulimit -i), or allow timer_create \
                           in the sandbox's system call filter";
+    let chosen = |engine, choice, process_timer| Chosen {
+        engine,
+        arming: Arming {
+            recording,
+            signal: SIGNAL,
+            rate,
+            choice,
+        },
+        process_timer,
+    };
+    let of_process = || {
+        process_timer()
+            .map(|timer| chosen(Engine::ProcessTimer, Choice::Nothing, Some(timer)))
+            .map_err(os(REMEDY))
+    };
+    let with_kernel = Choice::PerfEvent { with_kernel: true };
     match asked {
+        Engine::PerfEvent => {
+            let choice = match perf_event(true) {
+                Ok(_) => with_kernel,
+                Err(_) => {
+                    perf_event(false).map_err(|error| refused_event(&error))?;
+                    Choice::PerfEvent { with_kernel: false }
+                }
+            };
+            Ok(chosen(Engine::PerfEvent, choice, None))
+        }
         Engine::ThreadTimer => thread_timer()
-            .map(|_| (Engine::ThreadTimer, None))
+            .map(|_| chosen(Engine::ThreadTimer, Choice::ThreadTimer, None))
             .map_err(os(REMEDY)),
-        Engine::ProcessTimer => process_timer()
-            .map(|timer| (Engine::ProcessTimer, Some(timer)))
-            .map_err(os(REMEDY)),
+        Engine::ProcessTimer => of_process(),
+        // User time alone would leave out whatever is done in the kernel, so it is no choice to be made for somebody.
+        Engine::Auto if rate.is_finer_than_scheduler() && perf_event(true).is_ok() => {
+            Ok(chosen(Engine::PerfEvent, with_kernel, None))
+        }
         Engine::Auto => match thread_timer() {
-            Ok(_) => Ok((Engine::ThreadTimer, None)),
-            Err(_) => process_timer()
-                .map(|timer| (Engine::ProcessTimer, Some(timer)))
-                .map_err(os(REMEDY)),
+            Ok(_) => Ok(chosen(Engine::ThreadTimer, Choice::ThreadTimer, None)),
+            Err(_) => of_process(),
         },
     }
+}
+
+/// Why there is no perf event for anybody.
+fn refused_event(error: &std::io::Error) -> Error {
+    let refusal = Refusal {
+        engine: Engine::PerfEvent,
+        cause: Cause::Os(error.raw_os_error().unwrap_or(libc::EIO)),
+    };
+    Error::new(
+        ErrorKind::Os,
+        format!(
+            "the system refused {refusal}, so Engine::PerfEvent cannot be had; {}, or use Engine::Auto",
+            refusal.remedy()
+        ),
+    )
 }
 
 fn os(what: &str) -> impl FnOnce(std::io::Error) -> Error {

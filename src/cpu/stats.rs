@@ -4,6 +4,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::arming::Refusal;
+use super::audit::Audit;
 use super::engine::Engine;
 
 /// Figures of a recording, so far or at its end.
@@ -35,16 +37,96 @@ pub struct Stats {
     pub truncated: Truncated,
     /// Signals that were not ours to count: of another timer, or of a recording that had ended.
     pub foreign_signals: u64,
-    /// Threads that were armed.
+    /// What became of the process's CPU time.
+    pub cpu: CpuTime,
+    /// Threads that got a clock.
     pub threads_armed: u64,
-    /// Threads for which the system refused a timer; their time is not in the profile.
+    /// New threads arm themselves, instead of being found a little later.
+    pub threads_hooked: bool,
+    /// Those that were armed with a perf event.
+    pub threads_by_perf: u64,
+    /// Threads that have no clock, because the system refused every kind; their time is `[unsampled]`.
     pub threads_refused: u64,
+    /// What the system refused to threads, and what can be done about it.
+    pub fallbacks: Vec<Fallback>,
+    /// Threads that used CPU time while they blocked `SIGPROF`, by name and id: their ticks wait, and fall on the place
+    /// where they unblock it, if they do.
+    pub threads_blocking: Vec<String>,
     /// The program has put a `SIGPROF` handler of its own in place of sigprof's: what ticked after that is missing.
     pub handler_replaced: bool,
     /// CPU time of the profiler's own thread, which is not in the profile.
     pub own_cpu: Duration,
     /// Bytes of memory that the recording holds.
     pub own_memory_bytes: u64,
+}
+
+/// What became of the CPU time that the process used while it was recorded, the profiler's own thread left out.
+///
+/// `total` is by the process's own clock. The parts can exceed it by a part of a period for each thread, which is what sampling
+/// rounds to.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct CpuTime {
+    /// All of it.
+    pub total: Duration,
+    /// In stacks: ticks times the period.
+    pub in_stacks: Duration,
+    /// In the frame `[lost]`: ticks that found no room.
+    pub lost: Duration,
+    /// In the frame `[unsampled]`: before a thread was found, after its last tick, or of threads that could not be sampled.
+    pub unsampled: Duration,
+    /// In the frame `[kernel]`: time in the kernel, where the clocks see user time alone.
+    pub kernel: Duration,
+    /// Dropped by the program's filter, and in no frame.
+    pub filtered: Duration,
+}
+
+impl CpuTime {
+    /// The part of the total that is in stacks, from 0 to 1.
+    pub fn coverage(&self) -> f64 {
+        match self.total.as_secs_f64() {
+            0.0 => 1.0,
+            total => (self.in_stacks.as_secs_f64() / total).min(1.0),
+        }
+    }
+}
+
+impl From<&Audit> for CpuTime {
+    fn from(audit: &Audit) -> Self {
+        Self {
+            total: audit.cpu,
+            in_stacks: audit.in_stacks,
+            lost: audit.lost,
+            unsampled: audit.unsampled,
+            kernel: audit.kernel,
+            filtered: audit.filtered,
+        }
+    }
+}
+
+/// A kind of clock that the system refused to threads, so that they have another or none.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct Fallback {
+    /// The engine that was refused.
+    pub engine: Engine,
+    /// To how many threads.
+    pub threads: u64,
+    /// What was refused and why.
+    pub reason: String,
+    /// What can be done about it.
+    pub remedy: &'static str,
+}
+
+impl Fallback {
+    pub(super) fn of((refusal, threads): (Refusal, u64)) -> Self {
+        Self {
+            engine: refusal.engine,
+            threads,
+            reason: refusal.to_string(),
+            remedy: refusal.remedy(),
+        }
+    }
 }
 
 /// Ticks that are not in the profile, by cause.
@@ -102,8 +184,13 @@ impl Stats {
             lost: Lost::default(),
             truncated: Truncated::default(),
             foreign_signals: 0,
+            cpu: CpuTime::default(),
             threads_armed: 0,
+            threads_hooked: false,
+            threads_by_perf: 0,
             threads_refused: 0,
+            fallbacks: Vec::new(),
+            threads_blocking: Vec::new(),
             handler_replaced: false,
             own_cpu: Duration::ZERO,
             own_memory_bytes: 0,
@@ -142,17 +229,38 @@ impl Stats {
                 self.truncated.unreadable,
                 self.truncated.not_advancing,
             ),
-            format!("threads: {} armed", self.threads_armed),
+            self.cpu.to_string(),
+            format!(
+                "threads: {} armed, {} of them with a perf event",
+                self.threads_armed, self.threads_by_perf
+            ),
             format!(
                 "profiler: {:.1} ms CPU in its own thread, {:.1} MiB",
                 self.own_cpu.as_secs_f64() * 1e3,
                 self.own_memory_bytes as f64 / (1024.0 * 1024.0),
             ),
         ];
+        for fallback in self
+            .fallbacks
+            .iter()
+            .filter(|fallback| fallback.threads > 0)
+        {
+            lines.push(format!(
+                "threads: {} were refused {}; {}",
+                fallback.threads, fallback.reason, fallback.remedy
+            ));
+        }
         if self.threads_refused > 0 {
             lines.push(format!(
-                "threads: {} refused a timer by the system, so their time is missing; raise RLIMIT_SIGPENDING (ulimit -i)",
+                "threads: {} have no clock, so their time is [unsampled]",
                 self.threads_refused
+            ));
+        }
+        if !self.threads_blocking.is_empty() {
+            lines.push(format!(
+                "threads: {} block SIGPROF, so their ticks wait: {}",
+                self.threads_blocking.len(),
+                self.threads_blocking.join(", ")
             ));
         }
         if self.handler_replaced {
@@ -165,6 +273,29 @@ impl Stats {
             ));
         }
         lines
+    }
+}
+
+impl fmt::Display for CpuTime {
+    /// "99.7 % of 12.41 s CPU in stacks", and where the rest is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "cpu: {:.1} % of {:.2} s CPU in stacks",
+            self.coverage() * 100.0,
+            self.total.as_secs_f64()
+        )?;
+        for (time, what) in [
+            (self.lost, "[lost]"),
+            (self.unsampled, "[unsampled]"),
+            (self.kernel, "[kernel]"),
+            (self.filtered, "filtered"),
+        ] {
+            if !time.is_zero() {
+                write!(f, ", {:.1} ms {what}", time.as_secs_f64() * 1e3)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,23 +1,27 @@
 //! The process's threads while it is recorded: discover, arm, retire.
 #![forbid(unsafe_code)]
 
-use std::hash::BuildHasher;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use hashbrown::{HashMap, HashSet};
 
-use super::engine::Rate;
-use super::handler::Cookie;
+use super::arming::{Armed, Arming, Choice, Refusal, ThreadClock};
+use super::births::{self, Born, Ended, Event};
+use super::recorder::Recorder;
 use crate::aggregate::ThreadLabels;
+use crate::slots::User;
+use crate::sys::clock::Clock;
 use crate::sys::thread::{Identity, NewestId, TaskDir, identity};
-use crate::sys::timer::{CpuTimer, pending_signals_limit};
 
 /// Known threads that one scan looks at again, for their names and whether they are still the same, at 11 µs each: enough to see
 /// 400 threads a second, and with more threads each of them less often.
 const LOOKS_PER_SCAN: usize = 4;
 /// With many threads the looks grow, to this: 1.8 % of a CPU.
 const MOST_LOOKS_PER_SCAN: usize = 16;
+/// Threads whose name nobody has read yet have precedence.
+const FIRST_LOOKS_PER_SCAN: usize = 256;
 
 /// When a new thread is looked at again: it often names itself only after it has begun.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -28,69 +32,131 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 /// cannot tell (a container that makes up `/proc/loadavg`), new threads wait for this.
 const FULL_SCAN: Duration = Duration::from_millis(100);
 
-/// How threads are made to tick.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Arming {
-    /// Each has a timer of its own.
-    Each { signal: libc::c_int, rate: Rate },
-    /// A timer of the process does it; threads are only known by name.
-    None,
-}
+/// CPU time after which a thread that a scan finds is taken to be one that does not arm itself: one that does has done so
+/// after a tenth of it.
+const ARMS_ITSELF_WITHIN_NS: u64 = 500_000;
+
+/// CPU time without a tick after which a thread that blocks the signal is told of. Threads that end block it, too, but for less.
+const BLOCKS_AFTER_NS: u64 = 20_000_000;
 
 /// All threads of the process but the profiler's own, each under a serial number that is never used twice.
 #[derive(Debug)]
 pub(super) struct Threads {
+    recorder: &'static Recorder,
     dir: TaskDir,
     newest_id: NewestId,
     next_full_scan: Instant,
-    recording: u32,
     arming: Arming,
+    /// New threads run code of ours before their own.
+    is_hooked: bool,
     /// The profiler's own thread, which is not sampled.
     own: Option<i32>,
     live: HashMap<i32, Live>,
     /// By serial number: the live ones, and the gone ones that were sampled.
-    labels: HashMap<u32, ThreadLabels>,
-    sampled: HashSet<u32>,
-    last_serial: u32,
+    known: HashMap<u32, Thread>,
+    /// Threads that are gone and were never sampled, taken together.
+    unseen: Account,
+    refusals: HashMap<Refusal, u64>,
     armed: u64,
-    refused: u64,
-    /// Timers there may be: half of what the user's limit allows, the other half being the host's.
-    most_timers: u64,
-    timers: u64,
-    random: DefaultHashBuilder,
+    armed_by_perf: u64,
     tids: Vec<i32>,
+    events: Vec<Event>,
+    /// Ids that the last scan saw for the first time, where threads arm themselves.
+    newcomers: HashSet<i32>,
+    /// Ids of threads that have said that they end, and that the system may list for a little longer.
+    leaving: HashSet<i32>,
 }
 
+/// A thread that runs, as far as is known.
 #[derive(Debug)]
 struct Live {
     serial: u32,
-    start_time: u64,
-    timer: Option<CpuTimer>,
-    /// The system would not give a timer.
-    is_refused: bool,
+    slot: u32,
+    start_time: Option<u64>,
+    clock: Option<ThreadClock>,
+    /// Why it has no clock.
+    refusal: Option<Refusal>,
     next_look: Instant,
     look_after: Duration,
+    /// Ticks it had, and CPU time it had used, at the last look.
+    last_look: (u64, u64),
+}
+
+/// What is kept of a thread.
+#[derive(Debug)]
+pub(super) struct Thread {
+    labels: ThreadLabels,
+    pub(super) account: Account,
+    is_sampled: bool,
+    /// It blocks the signal, so that its ticks wait.
+    is_blocking: bool,
+}
+
+/// CPU time of a thread, by its clock.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Account {
+    /// Before it was armed, and while it could not be.
+    pub(super) unarmed_ns: u64,
+    /// On its clock when it was armed.
+    armed_at_ns: u64,
+    /// On its clock when it was last looked at.
+    seen_at_ns: u64,
+    /// Periods in its samples.
+    pub(super) ticks: u64,
+    /// Periods whose samples were lost.
+    pub(super) lost: u64,
+    /// It has no clock of its own.
+    is_unarmed: bool,
+}
+
+impl Account {
+    /// CPU time since it was armed, as far as its clock was read.
+    pub(super) fn armed_ns(&self) -> u64 {
+        match self.is_unarmed {
+            true => 0,
+            false => self.seen_at_ns.saturating_sub(self.armed_at_ns),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn armed_from_zero(armed_ns: u64, unarmed_ns: u64, ticks: u64, lost: u64) -> Self {
+        Self {
+            seen_at_ns: armed_ns,
+            unarmed_ns,
+            ticks,
+            lost,
+            ..Self::default()
+        }
+    }
+
+    fn see(&mut self, cpu_ns: u64) {
+        if self.is_unarmed {
+            self.unarmed_ns += cpu_ns.saturating_sub(self.seen_at_ns);
+        }
+        self.seen_at_ns = self.seen_at_ns.max(cpu_ns);
+    }
 }
 
 impl Threads {
-    pub(super) fn new(recording: u32, arming: Arming) -> io::Result<Self> {
+    pub(super) fn new(recorder: &'static Recorder, arming: Arming) -> io::Result<Self> {
         Ok(Self {
+            recorder,
             dir: TaskDir::open()?,
             newest_id: NewestId::default(),
             next_full_scan: Instant::now(),
-            recording,
             arming,
+            is_hooked: false,
             own: None,
             live: HashMap::new(),
-            labels: HashMap::new(),
-            sampled: HashSet::new(),
-            last_serial: 0,
+            known: HashMap::new(),
+            unseen: Account::default(),
+            refusals: HashMap::new(),
             armed: 0,
-            refused: 0,
-            most_timers: pending_signals_limit() / 2,
-            timers: 0,
-            random: DefaultHashBuilder::default(),
+            armed_by_perf: 0,
             tids: Vec::new(),
+            events: Vec::new(),
+            newcomers: HashSet::new(),
+            leaving: HashSet::new(),
         })
     }
 
@@ -99,23 +165,66 @@ impl Threads {
         self.own = Some(tid);
     }
 
+    /// The profiler's own thread.
+    pub(super) fn own(&self) -> Option<i32> {
+        self.own
+    }
+
+    /// From now on threads that begin arm themselves.
+    pub(super) fn expect_births(&mut self) {
+        self.is_hooked = true;
+    }
+
+    pub(super) fn is_hooked(&self) -> bool {
+        self.is_hooked
+    }
+
+    /// Arms the threads that run when the recording starts.
+    pub(super) fn arm_all(&mut self) -> io::Result<()> {
+        self.newest_id.has_moved();
+        let mut tids = std::mem::take(&mut self.tids);
+        let listed = self.dir.list(&mut tids);
+        for &tid in &tids {
+            if Some(tid) != self.own {
+                self.discover(tid, true);
+            }
+        }
+        self.tids = tids;
+        listed
+    }
+
     /// Arms the threads that are new and retires those that are gone.
     pub(super) fn scan(&mut self) -> io::Result<()> {
+        self.hear();
         self.look_again();
         let now = Instant::now();
         // Asked first: a thread that begins after the question is seen by the next one.
-        if !self.newest_id.has_moved() && now < self.next_full_scan {
+        let has_moved = self.newest_id.has_moved();
+        if !has_moved && self.newcomers.is_empty() && now < self.next_full_scan {
             return Ok(());
         }
         self.next_full_scan = now + FULL_SCAN;
         let mut tids = std::mem::take(&mut self.tids);
         let listed = self.dir.list(&mut tids);
+        // Whoever is listed and has armed itself is known from here on.
+        self.hear();
         if listed.is_ok() {
+            let mut waiting = HashSet::new();
             for &tid in &tids {
-                if Some(tid) != self.own && !self.live.contains_key(&tid) {
-                    self.arm(tid);
+                if Some(tid) == self.own
+                    || self.live.contains_key(&tid)
+                    || self.leaving.contains(&tid)
+                {
+                    continue;
+                }
+                if self.is_hooked && self.may_arm_itself(tid) {
+                    waiting.insert(tid);
+                } else {
+                    self.discover(tid, false);
                 }
             }
+            self.newcomers = waiting;
+            self.leaving.retain(|tid| tids.binary_search(tid).is_ok());
             if self.live.len() + usize::from(self.own.is_some()) > tids.len() {
                 let gone: Vec<i32> = self
                     .live
@@ -123,96 +232,217 @@ impl Threads {
                     .copied()
                     .filter(|tid| tids.binary_search(tid).is_err())
                     .collect();
-                gone.into_iter().for_each(|tid| self.retire(tid));
+                gone.into_iter().for_each(|tid| self.retire(tid, None));
             }
         }
         self.tids = tids;
         listed
     }
 
-    fn arm(&mut self, tid: i32) {
-        let Some(Identity { start_time, name }) = identity(tid) else {
+    /// Whether a thread that was just found may be about to arm itself: two clocks would count its time twice.
+    fn may_arm_itself(&self, tid: i32) -> bool {
+        let cpu = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
+        !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS
+    }
+
+    /// Takes note of the threads that have begun or ended by themselves.
+    pub(super) fn hear(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.recorder.births.take(&mut events);
+        for event in events.drain(..) {
+            match event {
+                Event::Born(born) => self.admit(born),
+                Event::Ended(ended) => self.bury(&ended),
+            }
+        }
+        self.events = events;
+    }
+
+    fn admit(&mut self, born: Born) {
+        // Whoever had the id is gone, or it was armed from here meanwhile.
+        self.retire(born.tid, None);
+        self.newcomers.remove(&born.tid);
+        self.leaving.remove(&born.tid);
+        let account = Account {
+            unarmed_ns: born.cpu_ns,
+            armed_at_ns: born.cpu_ns,
+            seen_at_ns: born.cpu_ns,
+            ..Account::default()
+        };
+        self.enlist(born.tid, born.serial, born.slot, born.armed, account, None);
+    }
+
+    fn bury(&mut self, ended: &Ended) {
+        if let Some(thread) = self.known.get_mut(&ended.serial) {
+            thread.account.see(ended.cpu_ns);
+            let len = ended.name.iter().position(|&b| b == 0);
+            let name = &ended.name[..len.unwrap_or(ended.name.len())];
+            thread.labels.name = String::from_utf8_lossy(name).into_owned();
+        }
+        if self
+            .live
+            .get(&ended.tid)
+            .is_some_and(|live| live.serial == ended.serial)
+        {
+            self.retire(ended.tid, Some(ended.cpu_ns));
+            self.leaving.insert(ended.tid);
+        }
+    }
+
+    /// A thread that was found. What it did before the recording started is not the recording's.
+    fn discover(&mut self, tid: i32, was_before: bool) {
+        let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
             return;
         };
-        // Serial 0 says "no thread of its own".
-        self.last_serial = self.last_serial.wrapping_add(1).max(1);
-        let serial = self.last_serial;
-        let mut is_refused = false;
-        let timer = match self.arming {
-            Arming::None => None,
-            Arming::Each { signal, rate } => {
-                let cookie = Cookie {
-                    recording: self.recording,
-                    thread_serial: serial,
-                };
-                let phase = self.random_phase(rate.period, serial);
-                let armed = match self.timers < self.most_timers {
-                    true => CpuTimer::for_thread(tid, signal, cookie.to_u64())
-                        .and_then(|timer| timer.arm(phase, rate.period).map(|()| timer)),
-                    false => Err(io::ErrorKind::WouldBlock.into()),
-                };
-                match armed {
-                    Ok(timer) => {
-                        self.armed += 1;
-                        self.timers += 1;
-                        Some(timer)
-                    }
-                    // The thread ended in the meantime.
-                    Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
-                    Err(_) => {
-                        is_refused = true;
-                        self.refused += 1;
-                        None
-                    }
-                }
-            }
+        // Names of those that run at the start are read a little later, so that the start takes less time.
+        let identity = match was_before {
+            true => None,
+            false => match identity(tid) {
+                Some(identity) => Some(identity),
+                None => return,
+            },
         };
-        self.labels.insert(serial, ThreadLabels { name, tid });
+        let slots = self.recorder.slots;
+        if let Some(stale) = slots.find(tid)
+            && stale.serial.load(Ordering::Relaxed) != 0
+        {
+            // Of a thread that had the id before.
+            stale.release(User::Recording);
+        }
+        let Some((slot, taken)) = slots.claim(tid, User::Recording) else {
+            return;
+        };
+        let serial = self.recorder.births.next_serial();
+        taken.begin(serial);
+        let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
+        let account = Account {
+            unarmed_ns: if was_before { 0 } else { cpu_ns },
+            armed_at_ns: cpu_ns,
+            seen_at_ns: cpu_ns,
+            ..Account::default()
+        };
+        self.enlist(tid, serial, slot, armed, account, identity);
+    }
+
+    fn enlist(
+        &mut self,
+        tid: i32,
+        serial: u32,
+        slot: u32,
+        armed: Armed,
+        mut account: Account,
+        identity: Option<Identity>,
+    ) {
+        let Armed {
+            clock,
+            refused,
+            is_gone,
+        } = armed;
+        if is_gone {
+            self.recorder.slots.at(slot).into_iter().for_each(|slot| {
+                slot.serial.store(0, Ordering::Relaxed);
+                slot.release(User::Recording);
+            });
+            self.unseen.unarmed_ns += account.unarmed_ns;
+            return;
+        }
+        match &clock {
+            Some(ThreadClock::PerfEvent(_)) => {
+                self.armed += 1;
+                self.armed_by_perf += 1;
+            }
+            Some(ThreadClock::Timer(_)) => self.armed += 1,
+            None => account.is_unarmed = self.arming.choice != Choice::Nothing,
+        }
+        for refusal in &refused {
+            *self.refusals.entry(*refusal).or_default() += 1;
+        }
+        let refusal = match clock {
+            Some(_) => None,
+            None => refused.last().copied(),
+        };
+        let look_after = match identity {
+            Some(_) => FIRST_LOOK,
+            None => Duration::ZERO,
+        };
+        let (start_time, name) = match identity {
+            Some(identity) => (Some(identity.start_time), identity.name),
+            None => (None, String::new()),
+        };
+        let cpu_ns = account.seen_at_ns;
+        self.known.insert(
+            serial,
+            Thread {
+                labels: ThreadLabels { name, tid },
+                account,
+                is_sampled: false,
+                is_blocking: false,
+            },
+        );
         self.live.insert(
             tid,
             Live {
                 serial,
+                slot,
                 start_time,
-                timer,
-                is_refused,
-                next_look: Instant::now() + FIRST_LOOK,
-                look_after: FIRST_LOOK * 2,
+                clock,
+                refusal,
+                next_look: Instant::now() + look_after,
+                look_after: FIRST_LOOK,
+                last_look: (0, cpu_ns),
             },
         );
     }
 
-    /// A first expiry in (0, period], so that the time before a thread's first tick is neither always counted nor never.
-    fn random_phase(&self, period: Duration, serial: u32) -> Duration {
-        let random = self.random.hash_one(serial);
-        let period_ns = period.as_nanos() as u64;
-        // The high half of the product is uniform in [0, period).
-        let below = ((u128::from(random) * u128::from(period_ns)) >> 64) as u64;
-        Duration::from_nanos(below + 1)
-    }
-
-    fn retire(&mut self, tid: i32) {
+    /// A thread is gone, or another one by now. `cpu_ns` is what it used, where that is known.
+    fn retire(&mut self, tid: i32, cpu_ns: Option<u64>) {
         let Some(gone) = self.live.remove(&tid) else {
             return;
         };
-        self.timers -= u64::from(gone.timer.is_some());
-        if !self.sampled.contains(&gone.serial) {
-            self.labels.remove(&gone.serial);
+        let Some(thread) = self.known.get_mut(&gone.serial) else {
+            return;
+        };
+        if let Some(cpu_ns) = cpu_ns {
+            thread.account.see(cpu_ns);
         }
+        if let Some(slot) = self.recorder.slots.at(gone.slot)
+            && slot.serial.load(Ordering::Relaxed) == gone.serial
+        {
+            thread.account.lost = slot.lost.load(Ordering::Relaxed);
+            slot.serial.store(0, Ordering::Relaxed);
+            slot.release(User::Recording);
+        }
+        if !thread.is_sampled && !thread.is_blocking {
+            self.unseen.unarmed_ns += thread.account.unarmed_ns;
+            self.unseen.lost += thread.account.lost;
+            self.known.remove(&gone.serial);
+        }
+        self.stop_clock(gone.clock);
+    }
+
+    fn stop_clock(&self, clock: Option<ThreadClock>) {
+        let Some(clock) = clock else { return };
+        if let ThreadClock::PerfEvent(event) = &clock {
+            self.recorder.events.clear(event.fd());
+        }
+        self.recorder.births.budget.give_back(&clock);
     }
 
     /// Looks again at a few threads that are due: names change, and an id can be another thread's by now.
     fn look_again(&mut self) {
         let now = Instant::now();
         let looks = (self.live.len() / 100).clamp(LOOKS_PER_SCAN, MOST_LOOKS_PER_SCAN);
-        let mut due: Vec<(Instant, i32)> = self
+        let mut due: Vec<(bool, Instant, i32)> = self
             .live
             .iter()
             .filter(|(_, live)| live.next_look <= now)
-            .map(|(&tid, live)| (live.next_look, tid))
+            .map(|(&tid, live)| (live.start_time.is_some(), live.next_look, tid))
             .collect();
-        // Those that have waited longest, so that each has its turn.
+        // Those without a name, and those that have waited longest, so that each has its turn.
         due.sort_unstable();
-        for (_, tid) in due.into_iter().take(looks) {
+        let nameless = due.partition_point(|(is_named, ..)| !is_named);
+        let looks = looks.max(nameless.min(FIRST_LOOKS_PER_SCAN));
+        for (_, _, tid) in due.into_iter().take(looks) {
             self.look_at(tid);
         }
     }
@@ -221,42 +451,84 @@ impl Threads {
         let (Some(live), Some(seen)) = (self.live.get_mut(&tid), identity(tid)) else {
             return;
         };
-        let is_other = seen.start_time != live.start_time;
-        // A timer that was refused is asked for again.
-        let is_unarmed = live.timer.is_none() && matches!(self.arming, Arming::Each { .. });
-        if is_other || is_unarmed {
-            if live.is_refused && !is_other {
-                self.refused -= 1;
-            }
-            self.retire(tid);
-            self.arm(tid);
+        let is_other = live
+            .start_time
+            .is_some_and(|start| start != seen.start_time);
+        let is_closed =
+            matches!(&live.clock, Some(ThreadClock::PerfEvent(event)) if !event.is_open());
+        if is_other || is_closed || live.refusal.is_some() {
+            // An event that the program closed, and a clock that was refused, are asked for again.
+            self.rearm(tid, is_other);
             return;
         }
+        live.start_time = Some(seen.start_time);
         live.next_look = Instant::now() + live.look_after;
         live.look_after = (live.look_after * 4).min(LAST_LOOK);
-        if let Some(labels) = self.labels.get_mut(&live.serial) {
-            labels.name = seen.name;
+        let Some(thread) = self.known.get_mut(&live.serial) else {
+            return;
+        };
+        if let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() {
+            thread.account.see(cpu_ns);
+            // CPU time without a tick, and the signal blocked: the one explains the other.
+            let (ticks, cpu_before_ns) = live.last_look;
+            let used_ns = cpu_ns.saturating_sub(cpu_before_ns);
+            if thread.account.ticks != ticks || !seen.blocks(self.arming.signal) {
+                live.last_look = (thread.account.ticks, cpu_ns);
+            } else if used_ns > BLOCKS_AFTER_NS.max(2 * self.arming.rate.period_ns()) {
+                thread.is_blocking = true;
+            }
         }
+        thread.labels.name = seen.name;
     }
 
-    /// Reads the names of the live threads that were sampled, as they are now.
-    pub(super) fn refresh_names(&mut self) {
-        let sampled: Vec<i32> = self
-            .live
-            .iter()
-            .filter(|(_, live)| self.sampled.contains(&live.serial))
-            .map(|(&tid, _)| tid)
-            .collect();
+    fn rearm(&mut self, tid: i32, is_other: bool) {
+        let Some(live) = self.live.get(&tid) else {
+            return;
+        };
+        if let (Some(refusal), false) = (live.refusal, is_other)
+            && let Some(count) = self.refusals.get_mut(&refusal)
+        {
+            *count = count.saturating_sub(1);
+        }
+        let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
+        let cpu_ns = if is_other { None } else { cpu_ns };
+        self.retire(tid, cpu_ns);
+        self.discover(tid, !is_other);
+    }
+
+    /// Reads the names and the clocks of the live threads, as they are now.
+    pub(super) fn refresh(&mut self) {
+        let Self { live, known, .. } = self;
+        let mut sampled = Vec::new();
+        for (&tid, live) in live.iter() {
+            let Some(thread) = known.get_mut(&live.serial) else {
+                continue;
+            };
+            if let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() {
+                thread.account.see(cpu_ns);
+            }
+            if thread.is_sampled || thread.labels.name.is_empty() {
+                sampled.push(tid);
+            }
+        }
         sampled.into_iter().for_each(|tid| self.look_at(tid));
     }
 
-    /// The serial number that a sample is counted under: that of its own timer's thread, or of the live thread of an id.
-    pub(super) fn serial_of(&mut self, serial: u32, tid: i32) -> u32 {
+    /// The serial number that a sample is counted under: that of its own clock's thread, or of the live thread of an id.
+    /// `ticks` are the periods of the thread's own clock that it stands for.
+    pub(super) fn serial_of(&mut self, serial: u32, tid: i32, ticks: u64) -> u32 {
         let serial = match serial {
             0 => self.serial_of_tid(tid),
             serial => serial,
         };
-        self.sampled.insert(serial);
+        // A thread that armed itself a moment ago can have been sampled before it was heard of.
+        if !self.known.contains_key(&serial) {
+            self.hear();
+        }
+        if let Some(thread) = self.known.get_mut(&serial) {
+            thread.is_sampled = true;
+            thread.account.ticks += ticks;
+        }
         serial
     }
 
@@ -265,24 +537,24 @@ impl Threads {
             return live.serial;
         }
         // Sent by a thread that began after the last scan, and that may be gone already.
-        self.last_serial = self.last_serial.wrapping_add(1).max(1);
-        let serial = self.last_serial;
-        let (name, start_time) = match identity(tid) {
-            Some(seen) => (seen.name, seen.start_time),
-            None => (String::new(), 0),
+        let serial = self.recorder.births.next_serial();
+        let identity = identity(tid);
+        let Some((slot, taken)) = self.recorder.slots.claim(tid, User::Recording) else {
+            return serial;
         };
-        self.labels.insert(serial, ThreadLabels { name, tid });
-        self.live.insert(
-            tid,
-            Live {
-                serial,
-                start_time,
-                timer: None,
-                is_refused: false,
-                next_look: Instant::now(),
-                look_after: FIRST_LOOK,
-            },
-        );
+        taken.begin(serial);
+        let cpu_ns = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
+        let account = Account {
+            unarmed_ns: cpu_ns,
+            armed_at_ns: cpu_ns,
+            seen_at_ns: cpu_ns,
+            ..Account::default()
+        };
+        let armed = match identity {
+            Some(_) => births::arm(&self.arming, self.recorder, tid, slot, serial),
+            None => Armed::default(),
+        };
+        self.enlist(tid, serial, slot, armed, account, identity);
         serial
     }
 
@@ -293,7 +565,26 @@ impl Threads {
 
     /// What the samples of a serial number are labelled with.
     pub(super) fn labels(&self, serial: u32) -> Option<ThreadLabels> {
-        self.labels.get(&serial).cloned()
+        Some(self.known.get(&serial)?.labels.clone())
+    }
+
+    /// The accounts of the threads that are known, and of all others together.
+    pub(super) fn accounts(&self) -> (impl Iterator<Item = (u32, Account)>, Account) {
+        let lost: HashMap<u32, u64> = self
+            .live
+            .values()
+            .filter_map(|live| {
+                let slot = self.recorder.slots.at(live.slot)?;
+                (slot.serial.load(Ordering::Relaxed) == live.serial)
+                    .then(|| (live.serial, slot.lost.load(Ordering::Relaxed)))
+            })
+            .collect();
+        let accounts = self.known.iter().map(move |(&serial, thread)| {
+            let mut account = thread.account;
+            account.lost = lost.get(&serial).copied().unwrap_or(account.lost);
+            (serial, account)
+        });
+        (accounts, self.unseen)
     }
 
     /// Threads that were armed so far.
@@ -301,32 +592,94 @@ impl Threads {
         self.armed
     }
 
-    /// Threads that were left without a timer.
-    pub(super) fn refused(&self) -> u64 {
-        self.refused
+    /// Threads that were armed with a perf event.
+    pub(super) fn armed_by_perf(&self) -> u64 {
+        self.armed_by_perf
     }
 
-    /// Deletes all timers for one that the process has: no thread is armed, or left out, any more.
+    /// Threads that have no clock because the system refused every one.
+    pub(super) fn refused(&self) -> u64 {
+        let refused = self.live.values().filter(|live| live.refusal.is_some());
+        refused.count() as u64
+    }
+
+    /// What the system refused to how many threads.
+    pub(super) fn refusals(&self) -> impl Iterator<Item = (Refusal, u64)> {
+        self.refusals
+            .iter()
+            .map(|(&refusal, &threads)| (refusal, threads))
+    }
+
+    /// Threads that used CPU time while they blocked the signal.
+    pub(super) fn blocking(&self) -> Vec<String> {
+        let blocking = self.known.values().filter(|thread| thread.is_blocking);
+        let mut names: Vec<String> = blocking
+            .map(|thread| format!("{} ({})", thread.labels.name, thread.labels.tid))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Deletes all clocks for one that the process has: no thread is armed, or left out, any more.
     pub(super) fn leave_to_process_timer(&mut self) {
-        self.disarm();
+        self.stop_clocks();
+        self.arming.choice = Choice::Nothing;
+        self.recorder.births.change(self.arming);
         for live in self.live.values_mut() {
-            live.is_refused = false;
+            live.refusal = None;
+            if let Some(thread) = self.known.get_mut(&live.serial) {
+                thread.account.is_unarmed = false;
+            }
         }
         self.armed = 0;
-        self.refused = 0;
+        self.armed_by_perf = 0;
     }
 
-    /// Deletes all timers, and makes no more.
+    /// How threads are armed.
+    pub(super) fn arming(&self) -> Arming {
+        self.arming
+    }
+
+    fn stop_clocks(&mut self) {
+        let clocks: Vec<_> = self
+            .live
+            .values_mut()
+            .filter_map(|live| live.clock.take())
+            .collect();
+        clocks
+            .into_iter()
+            .for_each(|clock| self.stop_clock(Some(clock)));
+    }
+
+    /// Deletes all clocks, and makes no more.
     pub(super) fn disarm(&mut self) {
-        for live in self.live.values_mut() {
-            live.timer = None;
+        self.hear();
+        self.stop_clocks();
+        self.arming.choice = Choice::Nothing;
+    }
+
+    /// Gives the slots back, once no handler looks at them for this recording.
+    pub(super) fn leave_slots(&mut self) {
+        let (accounts, _) = self.accounts();
+        let lost: Vec<(u32, u64)> = accounts.map(|(serial, a)| (serial, a.lost)).collect();
+        for (serial, lost) in lost {
+            if let Some(thread) = self.known.get_mut(&serial) {
+                thread.account.lost = lost;
+            }
         }
-        self.timers = 0;
-        self.arming = Arming::None;
+        for live in self.live.values() {
+            if let Some(slot) = self.recorder.slots.at(live.slot)
+                && slot.serial.load(Ordering::Relaxed) == live.serial
+            {
+                slot.serial.store(0, Ordering::Relaxed);
+                slot.release(User::Recording);
+            }
+        }
+        self.live.clear();
     }
 
     /// Bytes that the tables take, roughly.
     pub(super) fn size_bytes(&self) -> usize {
-        self.live.allocation_size() + self.labels.allocation_size() + self.sampled.allocation_size()
+        self.live.allocation_size() + self.known.allocation_size()
     }
 }

@@ -16,7 +16,7 @@ mod words;
 mod models;
 
 pub(crate) use lane::{Claim, Lane};
-pub(crate) use record::{MAX_DEPTH, Record, RecordWriter};
+pub(crate) use record::{MAX_DEPTH, Record, RecordWriter, Source};
 
 use crossbeam_utils::CachePadded;
 

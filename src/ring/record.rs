@@ -1,20 +1,33 @@
 //! What one sample is, and how it lies in a lane.
 //!
 //! ```text
-//! word 0   length in words (16 bits) | how the stack ended (8) | 0 (8) | weight (32)
+//! word 0   length in words (16 bits) | how the stack ended (8) | what ticked (8) | weight (32)
 //! word 1   thread serial (32) | thread id (32)
 //! word 2   epoch of the module snapshot (32) | 0 (32)
-//! word 3…  frames, leaf first: the interrupted pc, then return addresses as they are
+//! word 3   the thread's labels: an address, 0 for none
+//! word 4…  frames, leaf first: the interrupted pc, then return addresses as they are
 //! ```
 
 use crate::unwind::StopReason;
 
-const HEADER_WORDS: usize = 3;
+const HEADER_WORDS: usize = 4;
 
 /// The deepest stack that a record can hold, in frames.
 pub(crate) const MAX_DEPTH: usize = 512;
 
 const _: () = assert!(HEADER_WORDS + MAX_DEPTH <= u16::MAX as usize);
+
+/// What made a sample be taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Source {
+    /// A CPU clock: the weight counts its periods.
+    Clock = 0,
+    /// The program, which sent the signal to itself.
+    Program = 1,
+    /// The profiler's thread, which looks at threads by elapsed time.
+    Look = 2,
+}
 
 /// One sample, as read from a lane.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +51,21 @@ impl<'r> Record<'r> {
         StopReason::from_u8((self.words[0] >> 16) as u8)
     }
 
-    /// The serial number of the armed thread whose clock ticked; 0 where no thread's own clock did.
+    /// What made it be taken.
+    pub(crate) fn source(self) -> Source {
+        match (self.words[0] >> 24) as u8 {
+            1 => Source::Program,
+            2 => Source::Look,
+            _ => Source::Clock,
+        }
+    }
+
+    /// The serial number of the sampled thread; 0 where the recording did not know it yet.
     pub(crate) fn thread_serial(self) -> u32 {
         self.words[1] as u32
     }
 
-    /// The kernel's id of the sampled thread; 0 where the serial says it.
+    /// The kernel's id of the sampled thread; 0 where the serial alone says it.
     pub(crate) fn tid(self) -> i32 {
         (self.words[1] >> 32) as i32
     }
@@ -51,6 +73,11 @@ impl<'r> Record<'r> {
     /// The epoch of the modules that the frames were unwound with.
     pub(crate) fn epoch(self) -> u32 {
         self.words[2] as u32
+    }
+
+    /// The labels that the thread had set: the address of what the handler found in its slot, 0 for none.
+    pub(crate) fn labels(self) -> u64 {
+        self.words[3]
     }
 
     /// The call chain, leaf first.
@@ -62,10 +89,12 @@ impl<'r> Record<'r> {
 /// What a handler knows of a sample besides its stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordWriter {
+    pub(crate) source: Source,
     pub(crate) weight: u32,
     pub(crate) thread_serial: u32,
     pub(crate) tid: i32,
     pub(crate) epoch: u32,
+    pub(crate) labels: u64,
 }
 
 impl RecordWriter {
@@ -88,10 +117,14 @@ impl RecordWriter {
         };
         let (depth, reason) = unwind(frames);
         let len = HEADER_WORDS + depth;
-        if let [first, second, third] = header {
-            *first = len as u64 | (reason as u64) << 16 | u64::from(self.weight) << 32;
+        if let [first, second, third, fourth] = header {
+            *first = len as u64
+                | (reason as u64) << 16
+                | (self.source as u64) << 24
+                | u64::from(self.weight) << 32;
             *second = u64::from(self.thread_serial) | u64::from(self.tid as u32) << 32;
             *third = u64::from(self.epoch);
+            *fourth = self.labels;
         }
         len
     }
@@ -104,10 +137,12 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let writer = RecordWriter {
+            source: Source::Look,
             weight: u32::MAX,
             thread_serial: 7,
             tid: 4_194_304,
             epoch: u32::MAX,
+            labels: u64::MAX - 7,
         };
         let mut space = [0; 16];
         let len = writer.write(&mut space, |frames| {
@@ -116,11 +151,13 @@ mod tests {
         });
         assert_eq!(space[0] as u16 as usize, len);
         let record = Record::new(&space[..len]);
+        assert_eq!(record.source(), Source::Look);
         assert_eq!(record.weight(), u32::MAX);
         assert_eq!(record.stop_reason(), StopReason::Unreadable);
         assert_eq!(record.thread_serial(), 7);
         assert_eq!(record.tid(), 4_194_304);
         assert_eq!(record.epoch(), u32::MAX);
+        assert_eq!(record.labels(), u64::MAX - 7);
         assert_eq!(record.frames(), [1, 2, u64::MAX]);
     }
 }

@@ -48,6 +48,17 @@ pub(crate) fn wiped_on_fork<T: Wipeable>() -> io::Result<&'static T> {
     Ok(unsafe { page.cast::<T>().as_ref() })
 }
 
+/// Maps `len` zeroed bytes that a fork wipes in the child, and that are never freed. On kernels before 4.14 the child inherits
+/// what they held.
+pub(crate) fn wiped_on_fork_pages(len: usize) -> io::Result<NonNull<u8>> {
+    let pages = Pages::map(len)?;
+    let start = NonNull::new(pages.as_ptr()).expect("a mapping is not at 0");
+    std::mem::forget(pages);
+    // SAFETY: the pages were mapped above and belong to nobody else.
+    unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_WIPEONFORK) };
+    Ok(start)
+}
+
 /// The pages that `wipe` clears. There are few: the recorder has one for the process, the hook of new threads another, and
 /// a page that two made at once is let go by one of them.
 static PAGES_TO_WIPE: [AtomicPtr<u8>; 8] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 8];

@@ -250,8 +250,7 @@ impl<'l> Image<'l> {
             None => self.range().start,
         };
         let path = maps
-            .entries()
-            .find(|entry| entry.start <= start && start < entry.end)
+            .find(start)
             .map(|entry| entry.path)
             .filter(|path| !path.is_empty())
             .map(str::to_owned)

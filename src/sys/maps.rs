@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 
 use super::fork::holding_off_forks;
 
@@ -24,40 +25,93 @@ impl MapsEntry<'_> {
     }
 }
 
-/// The text of `/proc/self/maps`, read in one piece.
+/// `/proc/self/maps`, read in one piece and parsed once.
 #[derive(Debug, Default)]
-pub(crate) struct Maps(String);
+pub(crate) struct Maps {
+    text: String,
+    lines: Vec<Line>,
+}
+
+/// One line: what was parsed of it, and where in the text the rest lies.
+#[derive(Clone, Debug)]
+struct Line {
+    start: u64,
+    end: u64,
+    permissions: Range<usize>,
+    path: Range<usize>,
+}
 
 impl Maps {
     /// Reads the process's mappings as they are now.
     pub(crate) fn read() -> io::Result<Self> {
         let bytes = holding_off_forks(|| fs::read("/proc/self/maps"))?;
-        Ok(Self(String::from_utf8_lossy(&bytes).into_owned()))
+        // A path of a file can be anything.
+        let text = String::from_utf8(bytes)
+            .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        let mut lines = Vec::with_capacity(text.len() / 64);
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            lines.extend(parse_line(line.as_bytes(), start));
+            start += line.len();
+        }
+        Ok(Self { text, lines })
     }
 
     /// Its lines, in ascending order of addresses.
     pub(crate) fn entries(&self) -> impl Iterator<Item = MapsEntry<'_>> {
-        self.0.lines().filter_map(parse_line)
+        self.lines.iter().map(|line| self.entry(line))
+    }
+
+    /// The line that holds an address.
+    pub(crate) fn find(&self, address: u64) -> Option<MapsEntry<'_>> {
+        let after = self.lines.partition_point(|line| line.start <= address);
+        let line = self.lines.get(after.checked_sub(1)?)?;
+        (address < line.end).then(|| self.entry(line))
+    }
+
+    fn entry(&self, line: &Line) -> MapsEntry<'_> {
+        MapsEntry {
+            start: line.start,
+            end: line.end,
+            permissions: &self.text[line.permissions.clone()],
+            path: &self.text[line.path.clone()],
+        }
     }
 }
 
-/// `start-end perms offset dev inode   path`; a path may hold spaces.
-fn parse_line(line: &str) -> Option<MapsEntry<'_>> {
-    let (range, rest) = line.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    let (permissions, rest) = rest.split_once(' ')?;
-    let (_offset, rest) = rest.split_once(' ')?;
-    let (_device, rest) = rest.split_once(' ')?;
-    let path = match rest.split_once(' ') {
-        Some((_inode, path)) => path.trim_start_matches(' '),
-        None => "",
-    };
-    Some(MapsEntry {
-        start: u64::from_str_radix(start, 16).ok()?,
-        end: u64::from_str_radix(end, 16).ok()?,
-        permissions,
-        path,
+/// `start-end perms offset dev inode   path`; a path may hold spaces. `at` is where in the text the line begins.
+fn parse_line(line: &[u8], at: usize) -> Option<Line> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let (start, dash) = hex(line, 0)?;
+    let (end, space) = hex(line, dash + 1)?;
+    if line.get(dash) != Some(&b'-') || line.get(space) != Some(&b' ') {
+        return None;
+    }
+    let next_space = |from: usize| Some(from + line.get(from..)?.iter().position(|&b| b == b' ')?);
+    let permissions = space + 1..next_space(space + 1)?;
+    let offset_end = next_space(permissions.end + 1)?;
+    let device_end = next_space(offset_end + 1)?;
+    let inode_end = next_space(device_end + 1).unwrap_or(line.len());
+    let padding = line[inode_end..].iter().position(|&b| b != b' ');
+    let path = padding.map_or(line.len(), |padding| inode_end + padding)..line.len();
+    Some(Line {
+        start,
+        end,
+        permissions: at + permissions.start..at + permissions.end,
+        path: at + path.start..at + path.end,
     })
+}
+
+/// The hexadecimal number at a place, and where it ends.
+fn hex(line: &[u8], from: usize) -> Option<(u64, usize)> {
+    let digits = line.get(from..)?;
+    let mut value = 0_u64;
+    let mut len = 0;
+    while let Some(digit) = digits.get(len).and_then(|&b| char::from(b).to_digit(16)) {
+        value = value << 4 | u64::from(digit);
+        len += 1;
+    }
+    (1..=16).contains(&len).then_some((value, from + len))
 }
 
 #[cfg(test)]
@@ -66,28 +120,44 @@ mod tests {
 
     #[test]
     fn parses_files_anonymous_memory_and_spaces() {
-        let file = parse_line(
-            "7f2c-7f2d r-xp 00001000 fe:00 1234                       /tmp/a b (deleted)",
-        )
-        .unwrap();
+        let parse = |text: &str| {
+            let lines = parse_line(text.as_bytes(), 0).into_iter().collect();
+            let text = text.to_owned();
+            Maps { text, lines }
+        };
+        let file =
+            parse("7f2c-7f2d r-xp 00001000 fe:00 1234                       /tmp/a b (deleted)");
+        let file = file.find(0x7f2c).unwrap();
         assert_eq!((file.start, file.end), (0x7f2c, 0x7f2d));
         assert_eq!(file.path, "/tmp/a b (deleted)");
         assert!(!file.is_writable());
-        let anonymous = parse_line("1000-2000 rw-p 00000000 00:00 0 ").unwrap();
-        assert_eq!(anonymous.path, "");
-        assert!(anonymous.is_writable());
-        assert_eq!(parse_line("junk"), None);
+        for line in [
+            "1000-2000 rw-p 00000000 00:00 0 ",
+            "1000-2000 rw-p 0 00:00 0",
+        ] {
+            let anonymous = parse(line);
+            let anonymous = anonymous.find(0x1fff).unwrap();
+            assert_eq!(anonymous.path, "");
+            assert!(anonymous.is_writable());
+        }
+        for junk in [
+            "",
+            "junk",
+            "1-",
+            "1-2",
+            "1-2 rw-p",
+            "1-2 rw-p 0 0",
+            "-2 rw-p 0 00:00 0 ",
+        ] {
+            assert!(parse(junk).entries().next().is_none(), "{junk:?}");
+        }
     }
 
     #[test]
     fn finds_this_function_and_this_stack() {
         let maps = Maps::read().unwrap();
         let local = 0u8;
-        let holds = |address: u64| {
-            maps.entries()
-                .find(|e| e.start <= address && address < e.end)
-                .unwrap()
-        };
+        let holds = |address: u64| maps.find(address).unwrap();
         assert!(holds(&raw const local as u64).is_writable());
         assert!(
             holds(parse_line as *const () as u64)

@@ -7,8 +7,10 @@
 //! | item | what it does there |
 //! |---|---|
 //! | [`arch::Registers::from_ucontext`] | reads the interrupted registers |
+//! | [`clock::Clock::now_ns`] | a system call for CPU clocks, none for the others as a rule |
 //! | [`futex::Futex::wake_once`] | one system call at most |
 //! | [`memory::StackReader`] | loads from a stack that stays; a system call for each page of another |
+//! | [`perf_event::set_period`] | one system call |
 //! | [`signal::ErrnoGuard`] | a load and a store of errno |
 //! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
 //! | [`stack::Stack::run`] | changes the stack pointer for a call |
@@ -27,17 +29,18 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 mod got;
 mod image;
+pub(crate) mod limits;
 mod loader;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;
 mod originals;
+pub(crate) mod perf_event;
 pub(crate) mod process;
 mod protections;
 pub(crate) mod signal;
 pub(crate) mod stack;
 pub(crate) mod thread;
-#[allow(dead_code, reason = "nothing installs it yet")]
 pub(crate) mod thread_hook;
 pub(crate) mod thread_stack;
 pub(crate) mod timer;

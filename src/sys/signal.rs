@@ -71,9 +71,13 @@ fn action(signal: libc::c_int) -> io::Result<libc::sigaction> {
 pub(crate) enum Tick {
     /// A POSIX timer: the cookie it was made with, and the expiries since the last signal beyond the first.
     Timer { cookie: u64, overrun: u32 },
+    /// A file descriptor that was told to send it: a perf event.
+    Descriptor { fd: libc::c_int },
+    /// The profiler's own thread asks for a look at a thread.
+    Look { cookie: u64 },
     /// A thread of some process sent it: `raise`, `kill`, `pthread_kill`, `sigqueue`.
     Sent,
-    /// Anything else: an interval timer, a file descriptor, the kernel.
+    /// Anything else: an interval timer, the kernel.
     Other,
 }
 
@@ -88,6 +92,35 @@ struct TimerInfo {
     si_overrun: libc::c_int,
     si_value: u64,
 }
+
+/// `siginfo_t` of a descriptor's signal.
+#[repr(C)]
+struct DescriptorInfo {
+    si_signo: libc::c_int,
+    si_errno: libc::c_int,
+    si_code: libc::c_int,
+    _pad: libc::c_int,
+    si_band: libc::c_long,
+    si_fd: libc::c_int,
+}
+
+/// `siginfo_t` of a signal that carries a value.
+#[repr(C)]
+struct QueuedInfo {
+    si_signo: libc::c_int,
+    si_errno: libc::c_int,
+    si_code: libc::c_int,
+    _pad: libc::c_int,
+    si_pid: libc::pid_t,
+    si_uid: libc::uid_t,
+    si_value: u64,
+}
+
+/// The `si_code` of a [`Tick::Look`]. Negative codes are for programs to use, and no C library uses this one.
+const LOOK: libc::c_int = -0x5350;
+
+/// `si_code` of a descriptor's signal: `POLL_IN` to `POLL_HUP` (sigaction(2)).
+const POLL: std::ops::RangeInclusive<libc::c_int> = 1..=6;
 
 const _: () = assert!(size_of::<TimerInfo>() <= size_of::<libc::siginfo_t>());
 const _: () = assert!(std::mem::offset_of!(TimerInfo, si_timerid) == 16);
@@ -109,10 +142,56 @@ impl Tick {
                     overrun: info.si_overrun.max(0) as u32,
                 }
             }
+            code if POLL.contains(&code) => {
+                // SAFETY: such a code says that a descriptor's fields are the ones that were filled in.
+                let info = unsafe { &*info.cast::<DescriptorInfo>() };
+                Self::Descriptor { fd: info.si_fd }
+            }
+            LOOK => {
+                // SAFETY: `look_at` sent it, with these fields.
+                let info = unsafe { &*info.cast::<QueuedInfo>() };
+                Self::Look {
+                    cookie: info.si_value,
+                }
+            }
             libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE => Self::Sent,
             _ => Self::Other,
         }
     }
+}
+
+/// Sends `signal` to a thread of this process, as a [`Tick::Look`] that carries `cookie`.
+///
+/// # Errors
+///
+/// `ESRCH` where the thread is gone, `EAGAIN` where too many signals are queued.
+pub(crate) fn look_at(tid: i32, signal: libc::c_int, cookie: u64) -> io::Result<()> {
+    // SAFETY: a siginfo_t is integers, all of which may be zero.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let pid = std::process::id() as libc::pid_t;
+    // SAFETY: the fields lie within the siginfo_t.
+    unsafe {
+        (&raw mut info).cast::<QueuedInfo>().write(QueuedInfo {
+            si_signo: signal,
+            si_errno: 0,
+            si_code: LOOK,
+            _pad: 0,
+            si_pid: pid,
+            si_uid: 0,
+            si_value: cookie,
+        });
+    }
+    // SAFETY: `info` is read only.
+    super::check(unsafe {
+        libc::syscall(
+            libc::SYS_rt_tgsigqueueinfo,
+            pid,
+            tid,
+            signal,
+            &raw const info,
+        )
+    })?;
+    Ok(())
 }
 
 /// Puts errno back when dropped: a handler must not change what the interrupted code is about to read.

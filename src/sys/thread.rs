@@ -118,6 +118,25 @@ pub(crate) struct Identity {
     pub(crate) start_time: u64,
     /// Its name, 15 bytes at most by the kernel's rule.
     pub(crate) name: String,
+    /// The signals that it blocks, of the first 64: signal n is bit n - 1.
+    pub(crate) blocked: u64,
+    /// It runs, or waits for a CPU to run on; it does not wait for anything else.
+    pub(crate) is_running: bool,
+}
+
+impl Identity {
+    /// Whether the thread blocks a signal.
+    pub(crate) fn blocks(&self, signal: libc::c_int) -> bool {
+        self.blocked >> (signal - 1) & 1 == 1
+    }
+}
+
+/// The calling thread's name. *Async-signal-safe.*
+pub(crate) fn current_name() -> [u8; 16] {
+    let mut name = [0; 16];
+    // SAFETY: writes 16 bytes at most.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    name
 }
 
 /// Reads a thread's identity; `None` where it is gone.
@@ -126,14 +145,18 @@ pub(crate) fn identity(tid: i32) -> Option<Identity> {
     // `id (name) state …`: the name may hold spaces and parentheses itself, so it ends at the last one.
     let name_start = stat.iter().position(|&b| b == b'(')? + 1;
     let name_end = stat.iter().rposition(|&b| b == b')')?;
-    // Fields are counted from 1; the one after the name is the third, the start time is the 22nd (proc_pid_stat(5)).
-    let start_time = stat
-        .get(name_end + 2..)?
-        .split(|&b| b == b' ')
-        .nth(22 - 3)?;
+    // Fields are counted from 1; the one after the name is the third: the state. The start time is the 22nd, the signals that
+    // are blocked are the 32nd (proc_pid_stat(5)).
+    let mut fields = stat.get(name_end + 2..)?.split(|&b| b == b' ');
+    let state = fields.next()?;
+    let start_time = fields.nth(22 - 4)?;
+    let blocked = fields.nth(32 - 23)?;
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
     Some(Identity {
-        start_time: std::str::from_utf8(start_time).ok()?.parse().ok()?,
+        start_time: number(start_time)?,
         name: String::from_utf8_lossy(stat.get(name_start..name_end)?).into_owned(),
+        blocked: number(blocked)?,
+        is_running: state == b"R",
     })
 }
 
@@ -164,6 +187,7 @@ mod tests {
         let known = identity(tid).unwrap();
         assert_eq!(known.name, "a ) thread");
         assert!(known.start_time > 0);
+        assert!(!known.blocks(libc::SIGPROF));
         drop(end);
         thread.join().unwrap();
         while tids.contains(&tid) {

@@ -82,20 +82,6 @@ impl Drop for CpuTimer {
     }
 }
 
-/// How many signals may be queued for the processes of this user, each timer's counting for one (`RLIMIT_SIGPENDING`).
-pub(crate) fn pending_signals_limit() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the call fills `limit`.
-    match unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &mut limit) } {
-        0 => limit.rlim_cur,
-        // What cannot be asked is no limit of ours.
-        _ => u64::MAX,
-    }
-}
-
 fn event(signal: libc::c_int, cookie: u64) -> libc::sigevent {
     // SAFETY: a sigevent is integers and a pointer, all of which may be zero.
     let mut event: libc::sigevent = unsafe { std::mem::zeroed() };

@@ -1,0 +1,65 @@
+//! Whose clock a perf event is, by the number of its descriptor: all that its signal says.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::handler::Cookie;
+use crate::sys::memory::Pages;
+use crate::sys::perf_event::DESCRIPTORS;
+
+/// The table, by descriptor: 1 MiB of addresses, of which only what was touched takes memory.
+#[derive(Debug)]
+pub(super) struct Events(Pages);
+
+// SAFETY: the pages hold atomics alone.
+unsafe impl Sync for Events {}
+
+#[derive(Debug)]
+struct Event {
+    /// The recording and the thread, as a timer's signal would carry them; 0 for none.
+    cookie: AtomicU64,
+    /// The period in nanoseconds that the handler is to set at the first tick; 0 once it has.
+    pending_period: AtomicU64,
+}
+
+impl Events {
+    pub(super) fn new() -> io::Result<Self> {
+        Pages::map(DESCRIPTORS * size_of::<Event>()).map(Self)
+    }
+
+    fn at(&self, fd: RawFd) -> Option<&Event> {
+        let index = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS)?;
+        // SAFETY: within the pages, which are zeroed or hold what was stored below: valid atomics either way.
+        Some(unsafe { &*self.0.as_ptr().cast::<Event>().add(index) })
+    }
+
+    /// Says whose event `fd` is, before it sends its first signal. False for a number that the table has no place for.
+    pub(super) fn set(&self, fd: RawFd, cookie: Cookie, period_ns: u64) -> bool {
+        let Some(event) = self.at(fd) else {
+            return false;
+        };
+        event.pending_period.store(period_ns, Ordering::Relaxed);
+        event.cookie.store(cookie.to_u64(), Ordering::Release);
+        true
+    }
+
+    /// Forgets an event that is about to be closed.
+    pub(super) fn clear(&self, fd: RawFd) {
+        if let Some(event) = self.at(fd) {
+            event.cookie.store(0, Ordering::Release);
+        }
+    }
+
+    /// What the event's signal stands for, and the period to set if this is the first. *Async-signal-safe.*
+    pub(super) fn get(&self, fd: RawFd) -> Option<(Cookie, Option<u64>)> {
+        let event = self.at(fd)?;
+        let cookie = Cookie::from_u64(event.cookie.load(Ordering::Acquire));
+        let period = match event.pending_period.load(Ordering::Relaxed) {
+            0 => None,
+            // Only the handler of the event's one thread comes here.
+            _ => Some(event.pending_period.swap(0, Ordering::Relaxed)),
+        };
+        (cookie.recording != 0).then_some((cookie, period))
+    }
+}

@@ -1,0 +1,39 @@
+//! What the system lets this process, and its user, have at most.
+#![allow(
+    clippy::unnecessary_cast,
+    reason = "the types differ between C libraries"
+)]
+
+use std::fs;
+
+use super::fork::holding_off_forks;
+
+/// How many signals may be queued for the processes of this user, each timer's counting for one (`RLIMIT_SIGPENDING`).
+pub(crate) fn pending_signals_limit() -> u64 {
+    limit(libc::RLIMIT_SIGPENDING as libc::c_int)
+}
+
+/// How many files this process may have open (`RLIMIT_NOFILE`).
+pub(crate) fn open_files_limit() -> u64 {
+    limit(libc::RLIMIT_NOFILE as libc::c_int)
+}
+
+/// How many files this process has open.
+pub(crate) fn open_files() -> u64 {
+    let listed = holding_off_forks(|| Some(fs::read_dir("/proc/self/fd").ok()?.count()));
+    // What cannot be listed leaves nothing to spare.
+    listed.map_or(u64::MAX, |n| n as u64)
+}
+
+fn limit(resource: libc::c_int) -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call fills `limit`.
+    match unsafe { libc::getrlimit(resource as _, &mut limit) } {
+        0 => limit.rlim_cur as u64,
+        // What cannot be asked is no limit of ours.
+        _ => u64::MAX,
+    }
+}
