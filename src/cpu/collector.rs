@@ -176,6 +176,7 @@ impl Collector {
             ..
         } = self;
         let retired = labels.begin();
+        let fading = threads.take_fading();
         // SAFETY: `&mut self` makes this the only consumer of this recording, and no other recording runs.
         unsafe {
             recorder.rack.drain(|record| {
@@ -204,6 +205,7 @@ impl Collector {
             });
         }
         drop(retired);
+        threads.forget(fading);
     }
 
     fn is_outdated(&self) -> bool {
@@ -212,7 +214,7 @@ impl Collector {
 
     /// Publishes a snapshot of the modules and mappings as they are now.
     fn refresh(&mut self) -> std::io::Result<Maps> {
-        let begun = Instant::now();
+        let begun_ns = Clock::THREAD_CPU.now_ns()?;
         self.recorder.is_stale.store(false, Ordering::Relaxed);
         let generation = Generation::now();
         let maps = Maps::read()?;
@@ -231,7 +233,9 @@ impl Collector {
         if let Some(hook) = &mut self.hook {
             hook.refresh(generation, &maps);
         }
-        self.next_refresh = Instant::now() + begun.elapsed() * REFRESH_SPACING;
+        // By the CPU: on a crowded machine most of the time that passes is other programs'.
+        let cost_ns = Clock::THREAD_CPU.now_ns()?.saturating_sub(begun_ns);
+        self.next_refresh = Instant::now() + Duration::from_nanos(cost_ns) * REFRESH_SPACING;
         Ok(maps)
     }
 

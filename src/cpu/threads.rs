@@ -56,6 +56,8 @@ pub(super) struct Threads {
     known: HashMap<u32, Thread>,
     /// Threads that are gone and were never sampled, taken together.
     unseen: Account,
+    /// Serial numbers of those that are gone and were not sampled so far: records of theirs may still lie in the lanes.
+    fading: Vec<u32>,
     refusals: HashMap<Refusal, u64>,
     armed: u64,
     armed_by_perf: u64,
@@ -150,6 +152,7 @@ impl Threads {
             live: HashMap::new(),
             known: HashMap::new(),
             unseen: Account::default(),
+            fading: Vec::new(),
             refusals: HashMap::new(),
             armed: 0,
             armed_by_perf: 0,
@@ -413,11 +416,27 @@ impl Threads {
             slot.release(User::Recording);
         }
         if !thread.is_sampled && !thread.is_blocking {
-            self.unseen.unarmed_ns += thread.account.unarmed_ns;
-            self.unseen.lost += thread.account.lost;
-            self.known.remove(&gone.serial);
+            self.fading.push(gone.serial);
         }
         self.stop_clock(gone.clock);
+    }
+
+    /// Before the lanes are emptied: the threads to [`forget`](Self::forget) after that, unless they turn up in them.
+    pub(super) fn take_fading(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.fading)
+    }
+
+    /// Keeps of threads that were never sampled only what they add up to.
+    pub(super) fn forget(&mut self, faded: Vec<u32>) {
+        for serial in faded {
+            if let Some(thread) = self.known.get(&serial)
+                && !thread.is_sampled
+            {
+                self.unseen.unarmed_ns += thread.account.unarmed_ns;
+                self.unseen.lost += thread.account.lost;
+                self.known.remove(&serial);
+            }
+        }
     }
 
     fn stop_clock(&self, clock: Option<ThreadClock>) {

@@ -31,10 +31,9 @@ impl Clock {
             tv_sec: 0,
             tv_nsec: 0,
         };
+        let clock = libc::CLOCK_MONOTONIC_COARSE;
         // SAFETY: `resolution` is a timespec to be written.
-        super::check(
-            unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) }.into(),
-        )?;
+        super::check(unsafe { libc::clock_getres(clock, &mut resolution) }.into())?;
         Ok(resolution.tv_sec as u64 * 1_000_000_000 + resolution.tv_nsec as u64)
     }
 

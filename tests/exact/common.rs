@@ -1,0 +1,467 @@
+//! Recordings to be judged, work of known cost, and the clocks that judge.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use sigprof::Profile;
+use sigprof::cpu::{Engine, Profiler, Recording, Stats};
+use sigprof::profile::{LabelValue, Sample};
+
+use crate::process::{child, succeed};
+use crate::work::{burn, thread_cpu};
+
+pub const MS: Duration = Duration::from_millis(1);
+
+/// The frames that say why time is in no stack.
+pub const UNSAMPLED: &str = "[unsampled]";
+pub const KERNEL: &str = "[kernel]";
+
+/// How much longer than usual to work.
+pub fn soak() -> f64 {
+    let factor = std::env::var("SIGPROF_SOAK").ok();
+    factor.and_then(|factor| factor.parse().ok()).unwrap_or(1.0)
+}
+
+pub fn profiler(engine: Engine, frequency_hz: u32) -> Profiler {
+    let profiler = Profiler::new().engine(engine).frequency_hz(frequency_hz);
+    #[cfg(feature = "symbolize")]
+    let profiler = profiler.symbolize(false);
+    profiler
+}
+
+/// Runs a child test with arguments for [`argument`], and shows its figures.
+pub fn run_child(test: &str, arguments: &[(&str, &str)]) -> Output {
+    let mut command = child(test);
+    for (name, value) in arguments {
+        command.env(format!("SIGPROF_EXACT_{name}"), value);
+    }
+    show(&mut command)
+}
+
+fn show(command: &mut Command) -> Output {
+    let output = succeed(command);
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        if line.starts_with("figure: ") || line.contains("skipped") {
+            eprintln!("{line}");
+        }
+    }
+    output
+}
+
+/// What the parent test passed to this child.
+pub fn argument(name: &str) -> Option<String> {
+    std::env::var(format!("SIGPROF_EXACT_{name}")).ok()
+}
+
+/// The engine that the parent asked for, [`Engine::Auto`] if it did not say.
+pub fn engine_argument() -> Engine {
+    match argument("ENGINE").as_deref() {
+        Some("perf") => Engine::PerfEvent,
+        Some("timer") => Engine::ThreadTimer,
+        Some("process") => Engine::ProcessTimer,
+        _ => Engine::Auto,
+    }
+}
+
+pub fn hz_argument() -> u32 {
+    argument("HZ").map_or(1000, |hz| hz.parse().unwrap())
+}
+
+/// A figure for whoever runs the tests with `--nocapture`.
+macro_rules! figure {
+    ($($argument:tt)*) => {
+        eprintln!("figure: {}", format_args!($($argument)*))
+    };
+}
+pub(crate) use figure;
+
+/// Whether perf events that see the kernel, too, can be had here: for root, or with `perf_event_paranoid` of 1 or less.
+pub fn has_perf_events() -> bool {
+    let path = "/proc/sys/kernel/perf_event_paranoid";
+    let paranoid: Option<i32> = std::fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
+    let has = paranoid.is_some_and(|paranoid| paranoid <= 1 || is_root());
+    if !has {
+        let test = thread::current().name().unwrap_or("?").to_owned();
+        eprintln!(
+            "{test}: skipped, it needs perf events (root, or kernel.perf_event_paranoid of 1)"
+        );
+    }
+    has
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: no arguments.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Gives up root's privileges, as a user who never had them.
+pub fn become_nobody() {
+    become_user(65534);
+}
+
+/// Turns root into another user; anybody else stays who they are.
+pub fn become_user(id: libc::uid_t) {
+    if !is_root() {
+        return;
+    }
+    // SAFETY: numbers alone. Group first, since it takes root to change it. A process that changed its user is not dumpable,
+    // and its files in /proc are root's, until it says otherwise.
+    unsafe {
+        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+        assert_eq!(libc::setresgid(id, id, id), 0);
+        assert_eq!(libc::setresuid(id, id, id), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
+    }
+}
+
+/// CPU time of the process by `getrusage`.
+pub fn rusage() -> Duration {
+    // SAFETY: zeros are a valid `rusage`, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut usage), 0);
+        usage
+    };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// The time between two of the scheduler's ticks.
+pub fn scheduler_tick() -> Duration {
+    // SAFETY: zeros are a valid `timespec`, which the call fills.
+    let resolution = unsafe {
+        let mut resolution: libc::timespec = std::mem::zeroed();
+        libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution);
+        resolution
+    };
+    Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32)
+}
+
+/// Time that a hypervisor gave to others while this machine's CPUs wanted to run, in steps of 10 ms. A thread's CPU clock
+/// leaves it out, and a perf event's timer does not.
+pub fn stolen() -> Duration {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // "cpu", then times in hundredths of a second, of which the eighth is this one (proc_stat(5)).
+    let ticks = stat
+        .split_whitespace()
+        .nth(8)
+        .and_then(|ticks| ticks.parse().ok());
+    10 * MS * ticks.unwrap_or(0)
+}
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Load {
+    Arithmetic,
+    /// `read` of `/dev/zero`.
+    SystemCalls,
+    /// Pages of a mapping that are given back and touched again.
+    PageFaults,
+    /// A walk through more memory than caches hold, in no order.
+    Memory,
+}
+
+impl Load {
+    pub const ALL: [Self; 4] = [
+        Self::Arithmetic,
+        Self::SystemCalls,
+        Self::PageFaults,
+        Self::Memory,
+    ];
+
+    /// Makes ready what the load needs, so that threads do not do it while they are measured.
+    pub fn prepare() {
+        walk();
+    }
+
+    /// Works until the calling thread's CPU clock has gone on by `time`.
+    pub fn work(self, time: Duration) {
+        let end = thread_cpu() + time;
+        match self {
+            Self::Arithmetic => burn(time),
+            Self::SystemCalls => read_zeros(end),
+            Self::PageFaults => fault(end),
+            Self::Memory => wander(end),
+        }
+    }
+}
+
+fn read_zeros(end: Duration) {
+    let mut buffer = vec![0_u8; 16 * 1024];
+    let mut file = std::fs::File::open("/dev/zero").unwrap();
+    while thread_cpu() < end {
+        for _ in 0..20 {
+            std::io::Read::read_exact(&mut file, &mut buffer).unwrap();
+        }
+    }
+}
+
+fn fault(end: Duration) {
+    const LEN: usize = 256 * 4096;
+    // SAFETY: a fresh mapping, in which small pages are touched, given back, and at last unmapped.
+    unsafe {
+        let start = libc::mmap(
+            std::ptr::null_mut(),
+            LEN,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(start, libc::MAP_FAILED);
+        libc::madvise(start, LEN, libc::MADV_NOHUGEPAGE);
+        while thread_cpu() < end {
+            for page in 0..LEN / 4096 {
+                start.cast::<u8>().add(page * 4096).write_volatile(1);
+            }
+            assert_eq!(libc::madvise(start, LEN, libc::MADV_DONTNEED), 0);
+        }
+        libc::munmap(start, LEN);
+    }
+}
+
+/// Steps of a random walk through 32 MiB that comes by every place.
+fn walk() -> &'static [u32] {
+    static WALK: OnceLock<Vec<u32>> = OnceLock::new();
+    const LEN: u32 = 8 * 1024 * 1024;
+    // A linear congruential generator of full period.
+    WALK.get_or_init(|| {
+        let next = |i: u32| i.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) % LEN;
+        (0..LEN).map(next).collect()
+    })
+}
+
+fn wander(end: Duration) {
+    let walk = walk();
+    let mut at = end.subsec_nanos() as usize % walk.len();
+    while thread_cpu() < end {
+        for _ in 0..2000 {
+            at = walk[at] as usize;
+        }
+        std::hint::black_box(at);
+    }
+}
+
+/// What a thread used, by its own clock.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    pub name: String,
+    pub cpu: Duration,
+}
+
+/// Runs threads by name, all at once, to their ends. The clocks begin with the threads.
+pub fn run_threads(threads: impl IntoIterator<Item = (String, Load, Duration)>) -> Vec<Ran> {
+    let handles: Vec<_> = threads
+        .into_iter()
+        .map(|(name, load, time)| {
+            let in_thread = name.clone();
+            thread::Builder::new()
+                .name(name)
+                .stack_size(256 * 1024)
+                .spawn(move || {
+                    load.work(time);
+                    Ran {
+                        name: in_thread,
+                        cpu: thread_cpu(),
+                    }
+                })
+                .unwrap()
+        })
+        .collect();
+    handles
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect()
+}
+
+/// The sum of clocks.
+pub fn sum(ran: &[Ran]) -> Duration {
+    ran.iter().map(|ran| ran.cpu).sum()
+}
+
+/// A recording between two readings of the process's clock.
+pub struct Measured {
+    recording: Recording,
+    before_start: Duration,
+    after_start: Duration,
+    stolen: Duration,
+}
+
+/// A recording that has been stopped.
+pub struct Outcome {
+    pub profile: Profile,
+    pub stats: Stats,
+    /// CPU time from the end of the start to the beginning of the stop.
+    inner: Duration,
+    /// CPU time with the start and the stop themselves.
+    outer: Duration,
+    /// What a hypervisor took meanwhile.
+    pub stolen: Duration,
+}
+
+impl Measured {
+    pub fn start(profiler: Profiler) -> Self {
+        let before_start = rusage();
+        let recording = profiler.start().expect("nothing else records");
+        Self {
+            recording,
+            before_start,
+            after_start: rusage(),
+            stolen: stolen(),
+        }
+    }
+
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub fn stop(self) -> Outcome {
+        let before_stop = rusage();
+        let profile = self.recording.stop().expect("it has not been stopped");
+        Outcome {
+            profile,
+            stats: self.recording.stats(),
+            inner: before_stop - self.after_start,
+            outer: rusage() - self.before_start,
+            stolen: stolen() - self.stolen,
+        }
+    }
+}
+
+impl Outcome {
+    /// The profile's total is the process's CPU time less the profiler's, to 1 % and `slack`. The clock has the recording
+    /// between two readings: within its start and stop.
+    pub fn assert_total_within(&self, slack: Duration) {
+        let total = Duration::from_nanos(self.profile.total(1) as u64);
+        let own = self.stats.own_cpu;
+        let least = self
+            .inner
+            .saturating_sub(own)
+            .mul_f64(0.99)
+            .saturating_sub(slack);
+        let most = self.outer.saturating_sub(own).mul_f64(1.01) + slack;
+        assert!(
+            (least..=most).contains(&total),
+            "the profile has {total:?}, the process's clock {:?} to {:?}, of which {own:?} are the profiler's\n{}",
+            self.inner,
+            self.outer,
+            self.stats
+        );
+    }
+
+    pub fn assert_total(&self) {
+        self.assert_total_within(Duration::ZERO);
+    }
+
+    /// The profile's total by the process's clock.
+    pub fn ratio(&self) -> f64 {
+        let clock = self.inner.saturating_sub(self.stats.own_cpu);
+        self.profile.total(1) as f64 / clock.as_nanos() as f64
+    }
+
+    /// Time by thread name and frame name, the latter empty for stacks.
+    pub fn times(&self) -> Times {
+        Times::of(&self.profile)
+    }
+}
+
+/// Time by thread and by frame, empty for stacks.
+#[derive(Debug)]
+pub struct Times(BTreeMap<(String, String), Duration>);
+
+impl Times {
+    pub fn of(profile: &Profile) -> Self {
+        let mut times = BTreeMap::new();
+        for sample in profile.samples() {
+            let thread = text_label(profile, &sample, "thread").unwrap_or_default();
+            let frame = frame_of_unseen(profile, &sample).unwrap_or_default();
+            *times
+                .entry((thread.to_owned(), frame.to_owned()))
+                .or_default() += Duration::from_nanos(sample.values[1] as u64);
+        }
+        Self(times)
+    }
+
+    /// Time of threads whose names begin so, in frames of this name; in stacks for `""`.
+    pub fn of_threads(&self, prefix: &str, frame: &str) -> Duration {
+        let of = |((thread, f), time): (&(String, String), &Duration)| {
+            (thread.starts_with(prefix) && f == frame).then_some(*time)
+        };
+        self.0.iter().filter_map(of).sum()
+    }
+}
+
+/// The frame of a sample that is no stack.
+pub fn frame_of_unseen<'p>(profile: &'p Profile, sample: &Sample<'_>) -> Option<&'p str> {
+    let [location] = sample.stack else {
+        return None;
+    };
+    let location = profile.location(*location);
+    let line = location
+        .lines
+        .first()
+        .filter(|_| location.mapping.is_none())?;
+    let name = profile.string(profile.function(line.function).name);
+    name.starts_with('[').then_some(name)
+}
+
+/// The text under a key of a sample.
+pub fn text_label<'p>(profile: &'p Profile, sample: &Sample<'_>, key: &str) -> Option<&'p str> {
+    sample.labels.iter().find_map(|label| match label.value {
+        LabelValue::Str(value) if profile.string(label.key) == key => Some(profile.string(value)),
+        _ => None,
+    })
+}
+
+/// Part by whole.
+pub fn ratio(part: Duration, whole: Duration) -> f64 {
+    part.as_secs_f64() / whole.as_secs_f64()
+}
+
+/// Lets the kernel answer these system calls with `EPERM`, on all threads and for good.
+pub fn refuse(calls: &[libc::c_long]) {
+    let (load_word, jump_if_equal, give) = (0x20, 0x15, 0x06);
+    let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // A system call's number is the first word of what a filter reads.
+    let mut filter = vec![statement(load_word, 0, 0, 0)];
+    for (i, &call) in calls.iter().enumerate() {
+        let to_refusal = calls.len() - i;
+        filter.push(statement(jump_if_equal, to_refusal as u8, 0, call as u32));
+    }
+    filter.push(statement(give, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    filter.push(statement(give, 0, 0, refusal));
+    let program = libc::sock_fprog {
+        len: filter.len() as libc::c_ushort,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the program outlives the call, which copies it.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        assert_eq!(
+            libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program),
+            0
+        );
+    }
+}
+
+/// Sets a limit of this process, down from what it is.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the types differ between C libraries"
+)]
+pub fn limit(resource: libc::c_int, most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: the limit is read by the call.
+    assert_eq!(unsafe { libc::setrlimit(resource as _, &limit) }, 0);
+}

@@ -1,0 +1,404 @@
+//! Threads: each has its share, whoever it was before, and however short it lives.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sigprof::cpu::{Engine, Profiler};
+
+use crate::common::{
+    Load, MS, Measured, Ran, UNSAMPLED, argument, engine_argument, figure, has_perf_events,
+    profiler, ratio, run_child, run_threads, soak, sum,
+};
+use crate::work::{StopOnDrop, burn, thread_cpu};
+
+#[test]
+fn shares_of_uneven_threads_are_their_clocks() {
+    for engine in ["auto", "timer"] {
+        run_child("threads::child_of_uneven_threads", &[("ENGINE", engine)]);
+    }
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_of_uneven_threads() {
+    let measured = Measured::start(profiler(engine_argument(), 1000));
+    // 64 threads; the longest works 64 times as long as the shortest. 5 s on two CPUs, or what is asked for.
+    let seconds = if engine_argument() == Engine::Auto {
+        10.0
+    } else {
+        5.0
+    } * soak().max(1.0);
+    let unit = Duration::from_secs_f64(seconds / (64.0 * 65.0 / 2.0));
+    let ran = run_threads((1..=64).map(|i| (format!("uneven-{i:02}"), Load::Arithmetic, unit * i)));
+    let outcome = measured.stop();
+    let times = outcome.times();
+    let in_stacks = times.of_threads("uneven", "");
+    let clocks = sum(&ran);
+    let mut worst = 0.0_f64;
+    let mut worst_of_its_own = 0.0_f64;
+    for ran in &ran {
+        let share = ratio(times.of_threads(&ran.name, ""), in_stacks);
+        let off = (share - ratio(ran.cpu, clocks)) * 100.0;
+        worst = worst.max(off.abs());
+        worst_of_its_own = worst_of_its_own.max(
+            times
+                .of_threads(&ran.name, "")
+                .abs_diff(ran.cpu)
+                .as_secs_f64()
+                * 1e3,
+        );
+    }
+    figure!(
+        "uneven threads: shares within {worst:.3} points, times within {worst_of_its_own:.1} ms, yield {:.4}, total {:.4}, stolen {:?}, {:?}",
+        ratio(in_stacks, clocks),
+        outcome.ratio(),
+        outcome.stolen,
+        outcome.stats.engine
+    );
+    assert!(worst <= 1.0, "{worst:.3}\n{}", outcome.stats);
+    // A share of 1 point is more than most of these threads have. A thread's own time is as exact as its clock: a period and,
+    // with timers, the time since the scheduler's last tick that fell on it: several of them where CPUs are crowded.
+    let edge = if outcome.stats.engine == Engine::PerfEvent {
+        2.5
+    } else {
+        40.0
+    };
+    let edge = edge + outcome.stolen.as_secs_f64() * 1e3;
+    assert!(
+        worst_of_its_own <= edge,
+        "{worst_of_its_own:.1} ms\n{}",
+        outcome.stats
+    );
+    outcome.assert_total();
+}
+
+#[test]
+fn a_recording_starts_while_500_threads_run() {
+    for engine in ["auto", "timer"] {
+        run_child("threads::child_of_500_threads", &[("ENGINE", engine)]);
+    }
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_of_500_threads() {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    static IS_RECORDED: AtomicBool = AtomicBool::new(false);
+    let threads: Vec<_> = (0..500)
+        .map(|_| {
+            let body = || {
+                STARTED.fetch_add(1, Ordering::Relaxed);
+                while !IS_RECORDED.load(Ordering::Acquire) {
+                    burn(MS / 10);
+                    // Seldom, so that the starting thread finds a CPU.
+                    thread::sleep(100 * MS);
+                }
+                let before = thread_cpu();
+                burn(10 * MS);
+                thread_cpu() - before
+            };
+            let builder = thread::Builder::new().stack_size(64 * 1024);
+            builder.name("present".into()).spawn(body).unwrap()
+        })
+        .collect();
+    while STARTED.load(Ordering::Relaxed) < 500 {
+        thread::sleep(MS);
+    }
+    let measured = Measured::start(profiler(engine_argument(), 1000));
+    IS_RECORDED.store(true, Ordering::Release);
+    let cpu: Duration = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .sum();
+    let outcome = measured.stop();
+    // Under any name: with 250 of these for each CPU, some end before the profiler's thread gets to read what they are called.
+    let seen = ratio(outcome.times().of_threads("", ""), cpu);
+    let named = ratio(outcome.times().of_threads("present", ""), cpu);
+    figure!(
+        "500 threads at the start: total {:.4}, yield {seen:.4} of {cpu:.2?}, {named:.4} by name, stolen {:?}, {} armed, {:?}",
+        outcome.ratio(),
+        outcome.stolen,
+        outcome.stats.threads_armed,
+        outcome.stats.engine
+    );
+    assert!(outcome.stats.threads_armed >= 501, "{}", outcome.stats);
+    // What they do while they wait for the start to end is sampled, too.
+    if outcome.stats.engine == Engine::PerfEvent {
+        let most = 1.1 + ratio(outcome.stolen, cpu);
+        assert!((0.98..most).contains(&seen), "{seen:.4}\n{}", outcome.stats);
+    }
+    outcome.assert_total();
+}
+
+#[test]
+fn threads_that_end_while_they_are_armed_do_no_harm() {
+    for engine in ["auto", "timer"] {
+        for hook in ["yes", "no"] {
+            run_child(
+                "threads::child_of_a_storm",
+                &[("ENGINE", engine), ("HOOK", hook)],
+            );
+        }
+    }
+}
+
+/// Threads of a few hundred microseconds on all sides, while recordings start and stop.
+#[test]
+#[ignore = "a child process"]
+fn child_of_a_storm() {
+    let is_hooked = argument("HOOK").as_deref() != Some("no");
+    let stop = AtomicBool::new(false);
+    let threads = AtomicU32::new(0);
+    let mut recordings = 0;
+    let mut worst = 0.0_f64;
+    thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let in_turn: Vec<_> = (0..4)
+                        .map(|i| thread::spawn(move || burn(MS / 10 * i)))
+                        .collect();
+                    threads.fetch_add(4, Ordering::Relaxed);
+                    in_turn
+                        .into_iter()
+                        .for_each(|thread| thread.join().unwrap());
+                }
+            });
+        }
+        let end = Instant::now() + Duration::from_secs(2).mul_f64(soak().max(1.0));
+        while Instant::now() < end {
+            let profiler = profiler(engine_argument(), 10_000).hook_threads(is_hooked);
+            let measured = Measured::start(profiler);
+            thread::sleep(MS * (recordings % 20));
+            let outcome = measured.stop();
+            // A period for each thread is what sampling rounds to.
+            outcome.assert_total_within(5 * MS);
+            let stats = &outcome.stats;
+            assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+            worst = worst.max((outcome.ratio() - 1.0).abs());
+            recordings += 1;
+        }
+    });
+    figure!(
+        "{recordings} recordings in a storm of {} threads, hooked {is_hooked}",
+        threads.into_inner()
+    );
+    assert!(recordings > 10);
+}
+
+/// Runs a thread with the id that another one had a moment ago; `None` if the kernel gave out another.
+fn run_with_id(tid: i32, name: String, time: Duration) -> (i32, Ran) {
+    // The kernel gives out the id after this one next.
+    let _ = fs::write("/proc/sys/kernel/ns_last_pid", (tid - 1).to_string());
+    let in_thread = name.clone();
+    thread::Builder::new()
+        .name(name)
+        .spawn(move || {
+            burn(time);
+            // SAFETY: no arguments.
+            let tid = unsafe { libc::gettid() };
+            (
+                tid,
+                Ran {
+                    name: in_thread,
+                    cpu: thread_cpu(),
+                },
+            )
+        })
+        .unwrap()
+        .join()
+        .unwrap()
+}
+
+#[test]
+fn an_id_that_is_used_again_at_once_is_another_threads() {
+    let path = "/proc/sys/kernel/ns_last_pid";
+    if fs::OpenOptions::new().write(true).open(path).is_err()
+        || fs::write(path, fs::read(path).unwrap_or_default()).is_err()
+    {
+        return eprintln!(
+            "an_id_that_is_used_again_at_once_is_another_threads: skipped, it needs to write to {path}"
+        );
+    }
+    for engine in ["auto", "timer"] {
+        for hook in ["yes", "no"] {
+            run_child(
+                "threads::child_of_one_id",
+                &[("ENGINE", engine), ("HOOK", hook)],
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_of_one_id() {
+    let is_hooked = argument("HOOK").as_deref() != Some("no");
+    let measured = Measured::start(profiler(engine_argument(), 1000).hook_threads(is_hooked));
+    // Without the hook a thread is found within 10 ms, more on a busy machine.
+    let time = if is_hooked { 10 * MS } else { 40 * MS };
+    let mut ran: Vec<Ran> = Vec::new();
+    let mut reused = 0;
+    let (mut tid, _) = run_with_id(0, "first".into(), MS);
+    // Other programs begin threads, too, and take the id.
+    while reused < 20 && sum(&ran) < 5000 * MS {
+        let (next, of) = run_with_id(tid, format!("reused-{:03}", ran.len()), time);
+        reused += u32::from(next == tid);
+        tid = next;
+        ran.push(of);
+    }
+    let outcome = measured.stop();
+    let times = outcome.times();
+    let seen = ratio(times.of_threads("reused", ""), sum(&ran));
+    let most = ran
+        .iter()
+        .map(|ran| ratio(times.of_threads(&ran.name, ""), ran.cpu))
+        .fold(0.0, f64::max);
+    let least = ran
+        .iter()
+        .map(|ran| ratio(times.of_threads(&ran.name, ""), ran.cpu))
+        .fold(9.0, f64::min);
+    let named = ratio(times.of_threads("", ""), sum(&ran));
+    figure!(
+        "{reused} of {} ids reused, hooked {is_hooked}: total {:.4}, yield {seen:.4} ({least:.2} to {most:.2} a thread), under any name {named:.4}, stolen {:?}, {:?}",
+        ran.len(),
+        outcome.ratio(),
+        outcome.stolen,
+        outcome.stats.engine
+    );
+    if reused == 0 {
+        return eprintln!("skipped: the kernel gave out other ids");
+    }
+    // Nothing twice, and nothing under another's name: each has at most its own, but for what periods and ticks round.
+    let rounding = if outcome.stats.engine == Engine::PerfEvent {
+        2 * MS
+    } else {
+        16 * MS
+    } + outcome.stolen;
+    for ran in &ran {
+        let time = times.of_threads(&ran.name, "");
+        assert!(
+            time <= ran.cpu + rounding,
+            "{}: {time:?} of {:?}\n{}",
+            ran.name,
+            ran.cpu,
+            outcome.stats
+        );
+    }
+    if is_hooked && outcome.stats.engine == Engine::PerfEvent {
+        let tolerance = 0.04 + ratio(outcome.stolen, sum(&ran));
+        assert!(
+            (seen - 1.0).abs() <= tolerance,
+            "{seen:.4}\n{}",
+            outcome.stats
+        );
+    }
+    // Where events count what a hypervisor took, there is more in stacks than the clock has.
+    outcome.assert_total_within(outcome.stolen);
+}
+
+#[test]
+fn a_thread_that_blocks_the_signal_is_told_of_and_in_the_total() {
+    for engine in ["auto", "timer"] {
+        run_child(
+            "threads::child_that_blocks_the_signal",
+            &[("ENGINE", engine)],
+        );
+    }
+}
+
+fn block_signal(how: libc::c_int) {
+    // SAFETY: changes the calling thread's mask by one signal.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGPROF);
+        assert_eq!(libc::pthread_sigmask(how, &set, std::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_blocks_the_signal() {
+    let measured = Measured::start(profiler(engine_argument(), 1000));
+    let spawn = |name: &str, is_blocking: bool| {
+        let body = move || {
+            if is_blocking {
+                block_signal(libc::SIG_BLOCK);
+            }
+            burn(600 * MS);
+            thread_cpu()
+        };
+        thread::Builder::new()
+            .name(name.into())
+            .spawn(body)
+            .unwrap()
+    };
+    let (deaf, hears) = (spawn("deaf", true), spawn("hears", false));
+    let (deaf, hears) = (deaf.join().unwrap(), hears.join().unwrap());
+    let outcome = measured.stop();
+    let times = outcome.times();
+    figure!(
+        "blocked signal: total {:.4}, in stacks {:.4} deaf and {:.4} hearing, unsampled {:.4} deaf; stolen {:?}, told of {:?}, {:?}",
+        outcome.ratio(),
+        ratio(times.of_threads("deaf", ""), deaf),
+        ratio(times.of_threads("hears", ""), hears),
+        ratio(times.of_threads("deaf", UNSAMPLED), deaf),
+        outcome.stolen,
+        outcome.stats.threads_blocking,
+        outcome.stats.engine
+    );
+    let [blocking] = &outcome.stats.threads_blocking[..] else {
+        panic!("{}", outcome.stats);
+    };
+    assert!(blocking.starts_with("deaf ("), "{blocking}");
+    assert!(
+        outcome.stats.to_string().contains("block SIGPROF"),
+        "{}",
+        outcome.stats
+    );
+    assert!(
+        ratio(times.of_threads("deaf", UNSAMPLED), deaf) > 0.95,
+        "{}",
+        outcome.stats
+    );
+    outcome.assert_total();
+}
+
+#[test]
+fn threads_without_perf_events_of_their_own_are_hooked_or_found() {
+    if has_perf_events() {
+        for hook in ["yes", "no"] {
+            run_child("threads::child_of_late_threads", &[("HOOK", hook)]);
+        }
+    }
+}
+
+/// What the hook is for: threads of a few milliseconds.
+#[test]
+#[ignore = "a child process"]
+fn child_of_late_threads() {
+    let is_hooked = argument("HOOK").as_deref() != Some("no");
+    let profiler: Profiler = profiler(Engine::PerfEvent, 10_000).hook_threads(is_hooked);
+    let measured = Measured::start(profiler);
+    assert_eq!(measured.recording().stats().threads_hooked, is_hooked);
+    let mut ran = Vec::new();
+    for _ in 0..50 {
+        ran.extend(run_threads(
+            (0..2).map(|_| ("late".into(), Load::Arithmetic, 5 * MS)),
+        ));
+    }
+    let outcome = measured.stop();
+    let seen = ratio(outcome.times().of_threads("late", ""), sum(&ran));
+    figure!(
+        "threads of 5 ms, hooked {is_hooked}: total {:.4}, yield {seen:.4}",
+        outcome.ratio()
+    );
+    if is_hooked {
+        assert!((seen - 1.0).abs() <= 0.03, "{seen:.4}\n{}", outcome.stats);
+    }
+    outcome.assert_total();
+}
