@@ -36,6 +36,8 @@ pub(crate) struct Slot {
     holder: AtomicU64,
     /// The number of the thread in the running recording; 0 where it has none.
     pub(crate) serial: AtomicU32,
+    /// Looks at the thread that the program's filter dropped.
+    pub(crate) filtered: AtomicU32,
     /// The labels that the thread has set: a pointer that only it changes.
     pub(crate) labels: AtomicPtr<()>,
     /// Weights of the thread's ticks that were lost in the running recording.

@@ -71,6 +71,9 @@ impl StackTable {
 
     /// Adds to a chain that is known.
     pub(crate) fn add_again(&mut self, chain: u32, tag: Tag, weight: Weight) {
+        if weight == Weight::default() {
+            return;
+        }
         let sum = self.weights.entry((chain, tag)).or_default();
         sum.count += weight.count;
         sum.ns += weight.ns;

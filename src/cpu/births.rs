@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::arming::{Armed, Arming, Budget};
 use super::events::Events;
@@ -40,6 +40,7 @@ pub(super) struct Born {
     pub(super) serial: u32,
     pub(super) tid: i32,
     pub(super) slot: u32,
+    pub(super) at: Instant,
     /// Its CPU time before it was armed: what it took to begin.
     pub(super) cpu_ns: u64,
     pub(super) armed: Armed,
@@ -50,6 +51,7 @@ pub(super) struct Born {
 pub(super) struct Ended {
     pub(super) serial: u32,
     pub(super) tid: i32,
+    pub(super) at: Instant,
     pub(super) cpu_ns: u64,
     /// Its name, filled up with zeros.
     pub(super) name: [u8; 16],
@@ -140,6 +142,7 @@ pub(super) fn begin() -> bool {
             serial,
             tid,
             slot,
+            at: Instant::now(),
             cpu_ns,
             armed,
         }),
@@ -159,6 +162,7 @@ pub(super) fn end() {
     let ended = Ended {
         serial: slot.serial.load(Ordering::Relaxed),
         tid,
+        at: Instant::now(),
         cpu_ns: Clock::THREAD_CPU.now_ns().unwrap_or(0),
         name: current_name(),
     };

@@ -10,6 +10,7 @@ use super::engine::{Engine, Rate};
 use super::recorder::Recorder;
 use super::stats::{Fallback, Lost, Stats, Truncated};
 use super::threads::Threads;
+use super::wall::Wall;
 use crate::aggregate::{
     Labels, Layouts, Recorded, StackTable, State, Tag, ThreadLabels, Weight, build,
 };
@@ -36,6 +37,8 @@ pub(super) struct Collector {
     engine: Engine,
     rate: Rate,
     threads: Threads,
+    /// Looks at threads by elapsed time, where that is recorded.
+    wall: Option<Wall>,
     /// Has new threads arm themselves.
     hook: Option<ThreadHook>,
     /// What the first snapshot was made of, for the hook.
@@ -86,6 +89,7 @@ impl Collector {
             is_by_thread: threads.arming().choice != Choice::Nothing,
             is_user_only: threads.arming().choice == Choice::PerfEvent { with_kernel: false },
             threads,
+            wall: None,
             hook: None,
             maps_at_start: None,
             table: StackTable::default(),
@@ -133,6 +137,13 @@ impl Collector {
         }
     }
 
+    /// Records elapsed time: threads are looked at from here. Called before the first scan.
+    pub(super) fn record_wall_time(&mut self) {
+        self.threads.note_changes();
+        let arming = self.threads.arming();
+        self.wall = Some(Wall::new(self.recorder, arming, self.started));
+    }
+
     /// From now on a timer of the process ticks for all threads, instead of one for each.
     pub(super) fn fall_back_to_process_timer(&mut self) {
         self.engine = Engine::ProcessTimer;
@@ -141,10 +152,13 @@ impl Collector {
     }
 
     /// One turn of the flusher: what handlers have recorded is counted; at most every [`TURN`] threads and modules are looked
-    /// at, too.
-    pub(super) fn turn(&mut self) {
+    /// at, too. The answer is when the next turn is due.
+    pub(super) fn turn(&mut self) -> Duration {
         self.drain();
         let now = Instant::now();
+        if let Some(wall) = &mut self.wall {
+            wall.tick(now, &mut self.threads, &mut self.table);
+        }
         if now >= self.next_turn {
             self.maps_at_start = None;
             self.next_turn = now + TURN;
@@ -159,14 +173,24 @@ impl Collector {
             }
             self.reclaim();
         }
+        let tick = self.wall.as_ref().map(Wall::next_tick);
+        let wait = tick.map(|tick| tick.saturating_duration_since(Instant::now()));
+        wait.unwrap_or(TURN).min(TURN)
     }
 
     /// Counts everything that handlers have recorded.
     pub(super) fn drain(&mut self) {
+        // Before what follows: a thread that has not gone by then had all of the time up to here.
+        let now = Instant::now();
+        if let Some(wall) = &mut self.wall {
+            self.threads.hear();
+            wall.hear(&mut self.threads, &mut self.table);
+        }
         let Self {
             recorder,
             rate,
             threads,
+            wall,
             table,
             labels,
             layouts,
@@ -184,24 +208,37 @@ impl Collector {
                     *count += 1;
                 }
                 let count = u64::from(record.weight());
-                let own_ticks = match record.source() {
-                    Source::Clock => count,
-                    Source::Program | Source::Look => 0,
+                let (own_ticks, sent_ticks) = match record.source() {
+                    Source::Clock => (count, 0),
+                    Source::Program => (0, count),
+                    Source::Look => (0, 0),
                 };
                 *ticks += own_ticks;
-                *sent += count - own_ticks;
+                *sent += sent_ticks;
+                let thread = threads.serial_of(record.thread_serial(), record.tid(), own_ticks);
+                let (state, weight) = match (&mut *wall, record.source()) {
+                    (Some(wall), Source::Look) => wall.answered(thread, now),
+                    // All elapsed time is a look's, so what the program asks for is a sample of none.
+                    (Some(_), _) => (State::Running, Weight { count, ns: 0 }),
+                    (None, _) => (
+                        State::Unsaid,
+                        Weight {
+                            count,
+                            ns: count * rate.period_ns(),
+                        },
+                    ),
+                };
                 let tag = Tag {
-                    thread: threads.serial_of(record.thread_serial(), record.tid(), own_ticks),
+                    thread,
                     // SAFETY: the record was committed by a handler of this recording, and is drained for the first time.
                     labels: labels.number_of(record.labels()),
-                    state: State::Unsaid,
-                };
-                let weight = Weight {
-                    count,
-                    ns: count * rate.period_ns(),
+                    state,
                 };
                 let layout = layouts.of_epoch(record.epoch());
-                table.add(layout, record.frames(), tag, weight);
+                let chain = table.add(layout, record.frames(), tag, weight);
+                if let (Some(wall), Source::Look) = (&mut *wall, record.source()) {
+                    wall.keep(thread, chain, tag);
+                }
             });
         }
         drop(retired);
@@ -263,6 +300,10 @@ impl Collector {
         self.hook = None;
         self.threads.refresh();
         self.threads.disarm();
+        if let Some(wall) = &mut self.wall {
+            wall.hear(&mut self.threads, &mut self.table);
+            wall.stop(&mut self.table);
+        }
         self.stopped_after = Some(self.started.elapsed());
         self.final_cpu = Some(self.cpu_now());
     }
@@ -316,10 +357,16 @@ impl Collector {
             self.drain();
             self.threads.hear();
             self.threads.refresh();
+            if let Some(wall) = &mut self.wall {
+                wall.account(&mut self.table);
+            }
         }
         let audit = self.audit();
         let recorded = Recorded {
-            time: "cpu",
+            time: match self.wall {
+                Some(_) => "wall",
+                None => "cpu",
+            },
             period_ns: self.rate.period_ns(),
             start_realtime_ns: self.start_realtime_ns,
             duration_ns: self.duration().as_nanos() as u64,
@@ -330,6 +377,12 @@ impl Collector {
 
     /// What became of the process's CPU time so far.
     fn audit(&self) -> Audit {
+        if let Some(wall) = &self.wall {
+            return Audit {
+                unseen: wall.unseen(),
+                ..Audit::default()
+            };
+        }
         let lost = self.lost();
         let in_table = self.ticks + self.sent;
         // Of what was lost, the clocks' part is what the program's part leaves.
@@ -354,7 +407,8 @@ impl Collector {
         Lost {
             no_lane: self.recorder.sum(|c| &c.no_lane),
             lane_full: self.recorder.sum(|c| &c.lane_full),
-            filtered: self.recorder.sum(|c| &c.filtered),
+            filtered: self.recorder.sum(|c| &c.filtered)
+                + self.wall.as_ref().map_or(0, Wall::filtered),
         }
     }
 
@@ -374,8 +428,12 @@ impl Collector {
             return stats.clone();
         }
         let lost = self.lost();
-        let written = self.recorder.sum(|c| &c.written);
         let counts = self.table.counts();
+        // By elapsed time nothing is delivered that is not in the table: most of it no signal brought.
+        let written = match self.wall {
+            Some(_) => counts.weight,
+            None => self.recorder.sum(|c| &c.written),
+        };
         let truncated = |reason: StopReason| self.truncated[reason as usize];
         Stats {
             engine: self.engine,
@@ -401,11 +459,13 @@ impl Collector {
             fallbacks: self.threads.refusals().map(Fallback::of).collect(),
             threads_blocking: self.threads.blocking(),
             cpu: audit.into(),
+            wall: self.wall.as_ref().map(|wall| wall.time(&audit.unseen)),
             handler_replaced: self.handler_replaced,
             own_cpu: Duration::from_nanos(self.cpu_now().1),
             own_memory_bytes: (self.recorder.size_bytes()
                 + self.table.size_bytes()
                 + self.threads.size_bytes()
+                + self.wall.as_ref().map_or(0, Wall::size_bytes)
                 + self.snapshot_bytes) as u64,
         }
     }

@@ -16,6 +16,28 @@ pub enum Clock {
     /// CPU time of each thread, in user and in kernel mode: a thread that waits is not sampled.
     #[default]
     Cpu,
+    /// Elapsed time of each thread, whether it runs or waits: all threads have equal shares of the time that they live. The
+    /// profile's time is `wall/nanoseconds`, and each sample has a label `state`: `running` (on a CPU, or waiting for one) or
+    /// `waiting`. One that has woken, and has not got a CPU yet, still counts as waiting.
+    ///
+    /// The profiler's own thread drives it. At each tick it sends `SIGPROF` to up to eight threads, those that have waited for it
+    /// longest first, and the time since a thread's last sample goes to the stack that was found. A thread that was found
+    /// waiting, and whose CPU clock has not moved since, is taken to wait there still and gets no signal.
+    ///
+    /// **Interrupted system calls.** Those that Linux never restarts (`poll`, `epoll_wait`, `nanosleep`: see signal(7)) return
+    /// `EINTR` in a thread that is looked at while it waits in one: once when it is seen there for the first time, and then
+    /// once each time that it has woken by itself, and not more often than the frequency says. A thread that stays in such a
+    /// call sees one `EINTR`, however long it stays (on an overloaded machine up to three, where it could not be told that it went
+    /// back to sleep at once); one that wakes ten times a second, up to ten a second.
+    ///
+    /// Above 1000 Hz a look stands for several periods, since the profiler's thread ticks at most so often.
+    ///
+    /// A thread that has waited for more than a second is checked every 100 ms. Time that it ran in between goes to the place where
+    /// it is next seen to run, and the rest to the place where it waited.
+    ///
+    /// Time for which no stack was found is in the frame `[unsampled]`: of a thread that blocks `SIGPROF`, at a thread's end, and
+    /// what a thread ran that was never seen to run.
+    Wall,
 }
 
 /// What makes a recording tick.

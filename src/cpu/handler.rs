@@ -217,6 +217,10 @@ impl Sample<'_> {
         // Asked here and not before the claim, so that a stop waits for the filter, too.
         if !recorder.filter.keeps() {
             counters.filtered.fetch_add(weight, Ordering::Relaxed);
+            // What a look stands for, only the one who asked for it knows.
+            if let (Source::Look, Some(slot)) = (self.source, self.slot) {
+                slot.filtered.fetch_add(1, Ordering::Relaxed);
+            }
             return;
         }
         // SAFETY: the claim carries the epoch that was read before it, and lives until the end of this function.

@@ -14,11 +14,14 @@ mod handler;
 mod profiler;
 mod recorder;
 mod recording;
+mod sight;
 mod stats;
 mod threads;
+mod wall;
+mod watched;
 
 pub use engine::{Clock, Engine};
 pub use guard::{Guard, profile_to};
 pub use profiler::Profiler;
 pub use recording::Recording;
-pub use stats::{CpuTime, Fallback, Lost, Stats, Truncated};
+pub use stats::{CpuTime, Fallback, Lost, Stats, Truncated, WallTime};

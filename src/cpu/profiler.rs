@@ -64,7 +64,7 @@ impl Profiler {
         Self::default()
     }
 
-    /// Samples a second of CPU time of each thread: from 1 to 10,000, by default 100.
+    /// Samples a second of each thread's time by the recording's [clock](Self::clock): from 1 to 10,000, by default 100.
     pub fn frequency_hz(mut self, frequency_hz: u32) -> Self {
         self.frequency_hz = frequency_hz;
         self
@@ -123,7 +123,7 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a frequency or a depth out of range;
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a frequency or a depth out of range, or an engine with [`Clock::Wall`];
     /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) while another recording runs, which is left as it is;
     /// [`SignalInUse`](ErrorKind::SignalInUse) where another `SIGPROF` handler is installed;
     /// [`Os`](ErrorKind::Os) where the system refuses a timer, a thread or memory.
@@ -132,8 +132,15 @@ impl Profiler {
     }
 
     pub(super) fn checked(&self) -> Result<(Rate, usize)> {
-        match self.clock {
-            Clock::Cpu => {}
+        if self.clock == Clock::Wall && self.engine != Engine::Auto {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "{:?} was asked for with Clock::Wall, which the profiler's own thread drives and no engine; leave the \
+                     engine at Engine::Auto, or record Clock::Cpu",
+                    self.engine
+                ),
+            ));
         }
         if self.max_depth == 0 || self.max_depth > MAX_DEPTH {
             return Err(Error::new(
@@ -145,6 +152,10 @@ impl Profiler {
             ));
         }
         Ok((Rate::new(self.frequency_hz)?, self.max_depth))
+    }
+
+    pub(super) fn clock_asked(&self) -> Clock {
+        self.clock
     }
 
     pub(super) fn engine_asked(&self) -> Engine {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::arming::{Arming, Cause, Choice, Refusal};
-use super::collector::{Collector, TURN};
-use super::engine::{Engine, Rate};
+use super::collector::Collector;
+use super::engine::{Clock, Engine, Rate};
 use super::handler::{Cookie, on_signal};
 use super::profiler::Profiler;
 use super::recorder::{Owner, Recorder};
@@ -87,15 +87,21 @@ impl Recording {
             Err(error) => return Err(os("could not install a SIGPROF handler")(error)),
         }
 
-        let chosen = choose(profiler.engine_asked(), number, rate)?;
+        let chosen = match profiler.clock_asked() {
+            Clock::Cpu => choose(profiler.engine_asked(), number, rate)?,
+            Clock::Wall => Chosen::for_wall(number, rate),
+        };
         recorder.births.budget.fill();
         recorder.births.open(chosen.arming);
         let threads = Threads::new(recorder, chosen.arming).map_err(os(
             "could not open /proc/self/task to find the process's threads",
         ))?;
-        let collector = Collector::new(recorder, chosen.engine, rate, threads).map_err(os(
+        let mut collector = Collector::new(recorder, chosen.engine, rate, threads).map_err(os(
             "could not read /proc/self/maps to find the process's modules",
         ))?;
+        if profiler.clock_asked() == Clock::Wall {
+            collector.record_wall_time();
+        }
 
         let shared = Arc::new(Shared {
             collector: Mutex::new(collector),
@@ -130,8 +136,8 @@ impl Recording {
         let flusher = Flusher::spawn(move || {
             recorder.find_bounds();
             while !shared.is_over.load(Ordering::Acquire) {
-                shared.collector.lock().turn();
-                recorder.doorbell.wait(TURN);
+                let wait = shared.collector.lock().turn();
+                recorder.doorbell.wait(wait);
             }
         })
         .map_err(os("could not start the profiler's thread"))?;
@@ -346,6 +352,22 @@ struct Chosen {
     arming: Arming,
     /// The process's timer, not armed yet, if that is it.
     process_timer: Option<CpuTimer>,
+}
+
+impl Chosen {
+    /// Elapsed time needs no clock but the flusher's.
+    fn for_wall(recording: u32, rate: Rate) -> Self {
+        Self {
+            engine: Engine::Auto,
+            arming: Arming {
+                recording,
+                signal: SIGNAL,
+                rate,
+                choice: Choice::Nothing,
+            },
+            process_timer: None,
+        }
+    }
 }
 
 /// The engine that can be had. The calling thread stands for all; each of the others falls back by itself.

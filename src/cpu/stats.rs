@@ -11,15 +11,16 @@ use super::engine::Engine;
 /// Figures of a recording, so far or at its end.
 ///
 /// `ticks == samples + lost.total()` holds exactly once the recording has stopped; while it runs, a few ticks can be
-/// on their way.
+/// on their way. By [`Clock::Wall`](super::Clock::Wall) it always does: there a tick is a period of a thread's elapsed time
+/// that has found its stack, by a look or because the thread was still where the last look had found it, or that the filter dropped.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The clock that drives the recording.
+    /// What drives the recording; by [`Clock::Wall`](super::Clock::Wall) it is always [`Engine::Auto`].
     pub engine: Engine,
-    /// The frequency that was asked for, in Hz of CPU time.
+    /// The frequency that was asked for, in Hz of the recorded time.
     pub frequency_hz: u32,
-    /// The frequency that the period in whole nanoseconds comes to, in Hz of CPU time.
+    /// The frequency that the period in whole nanoseconds comes to, in Hz of the recorded time.
     pub effective_hz: f64,
     /// Time since the start, or from start to stop.
     pub duration: Duration,
@@ -37,8 +38,10 @@ pub struct Stats {
     pub truncated: Truncated,
     /// Signals that were not ours to count: of another timer, or of a recording that had ended.
     pub foreign_signals: u64,
-    /// What became of the process's CPU time.
+    /// What became of the process's CPU time; all zeros where elapsed time is recorded.
     pub cpu: CpuTime,
+    /// What became of the threads' elapsed time, where that is recorded.
+    pub wall: Option<WallTime>,
     /// Threads that got a clock.
     pub threads_armed: u64,
     /// New threads arm themselves, instead of being found a little later.
@@ -89,6 +92,24 @@ impl CpuTime {
             total => (self.in_stacks.as_secs_f64() / total).min(1.0),
         }
     }
+}
+
+/// What became of the elapsed time of all threads but the profiler's own, and what it took to find out.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub struct WallTime {
+    /// Threads that lived while the recording ran.
+    pub threads: u64,
+    /// Time in stacks.
+    pub in_stacks: Duration,
+    /// Time in the frame `[unsampled]`, for which no stack was found.
+    pub unsampled: Duration,
+    /// Time of threads that the program's filter dropped, in no frame.
+    pub filtered: Duration,
+    /// Signals that were sent to look at a thread.
+    pub looks: u64,
+    /// Those of them that were sent to threads that waited, which can see `EINTR` from it.
+    pub looks_at_waiting: u64,
 }
 
 impl From<&Audit> for CpuTime {
@@ -185,6 +206,7 @@ impl Stats {
             truncated: Truncated::default(),
             foreign_signals: 0,
             cpu: CpuTime::default(),
+            wall: None,
             threads_armed: 0,
             threads_hooked: false,
             threads_by_perf: 0,
@@ -199,14 +221,18 @@ impl Stats {
 
     /// The figures in words, as they stand in a profile's comments: a line each.
     pub fn comments(&self) -> Vec<String> {
+        let (driver, time) = match self.wall {
+            Some(_) => ("looks at threads by elapsed time", "wall"),
+            None => (self.engine.name(), "CPU"),
+        };
+        let of_time = match self.wall {
+            Some(wall) => wall.to_string(),
+            None => self.cpu.to_string(),
+        };
         let mut lines = vec![
+            format!("sigprof {}: {driver}", env!("CARGO_PKG_VERSION")),
             format!(
-                "sigprof {}: {}",
-                env!("CARGO_PKG_VERSION"),
-                self.engine.name()
-            ),
-            format!(
-                "rate: {} Hz of CPU time asked for, {:.2} Hz effective",
+                "rate: {} Hz of {time} time asked for, {:.2} Hz effective",
                 self.frequency_hz, self.effective_hz
             ),
             format!(
@@ -229,17 +255,19 @@ impl Stats {
                 self.truncated.unreadable,
                 self.truncated.not_advancing,
             ),
-            self.cpu.to_string(),
-            format!(
+            of_time,
+        ];
+        if self.wall.is_none() {
+            lines.push(format!(
                 "threads: {} armed, {} of them with a perf event",
                 self.threads_armed, self.threads_by_perf
-            ),
-            format!(
-                "profiler: {:.1} ms CPU in its own thread, {:.1} MiB",
-                self.own_cpu.as_secs_f64() * 1e3,
-                self.own_memory_bytes as f64 / (1024.0 * 1024.0),
-            ),
-        ];
+            ));
+        }
+        lines.push(format!(
+            "profiler: {:.1} ms CPU in its own thread, {:.1} MiB",
+            self.own_cpu.as_secs_f64() * 1e3,
+            self.own_memory_bytes as f64 / (1024.0 * 1024.0),
+        ));
         for fallback in self
             .fallbacks
             .iter()
@@ -296,6 +324,27 @@ impl fmt::Display for CpuTime {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for WallTime {
+    /// "wall: 3 threads, 30.01 s in stacks, …", and how many signals that took.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "wall: {} threads, {:.2} s in stacks, {:.1} ms [unsampled]",
+            self.threads,
+            self.in_stacks.as_secs_f64(),
+            self.unsampled.as_secs_f64() * 1e3
+        )?;
+        if !self.filtered.is_zero() {
+            write!(f, ", {:.1} ms filtered", self.filtered.as_secs_f64() * 1e3)?;
+        }
+        write!(
+            f,
+            ", {} looks (signals), {} of them at waiting threads",
+            self.looks, self.looks_at_waiting
+        )
     }
 }
 

@@ -67,6 +67,25 @@ pub(super) struct Threads {
     newcomers: HashSet<i32>,
     /// Ids of threads that have said that they end, and that the system may list for a little longer.
     leaving: HashSet<i32>,
+    /// Threads that have come and gone, where somebody wants to know.
+    changes: Option<Vec<Change>>,
+}
+
+/// A thread has come or gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    Came {
+        serial: u32,
+        tid: i32,
+        slot: u32,
+        at: Instant,
+    },
+    Went {
+        serial: u32,
+        at: Instant,
+        /// What its CPU clock said in the end, where that is known.
+        cpu_ns: Option<u64>,
+    },
 }
 
 /// A thread that runs, as far as is known.
@@ -74,6 +93,7 @@ pub(super) struct Threads {
 struct Live {
     serial: u32,
     slot: u32,
+    since: Instant,
     start_time: Option<u64>,
     clock: Option<ThreadClock>,
     /// Why it has no clock.
@@ -160,6 +180,7 @@ impl Threads {
             events: Vec::new(),
             newcomers: HashSet::new(),
             leaving: HashSet::new(),
+            changes: None,
         })
     }
 
@@ -171,6 +192,19 @@ impl Threads {
     /// The profiler's own thread.
     pub(super) fn own(&self) -> Option<i32> {
         self.own
+    }
+
+    /// From now on [`take_changes`](Self::take_changes) says which threads come and go. Called before the first scan.
+    pub(super) fn note_changes(&mut self) {
+        self.changes = Some(Vec::new());
+    }
+
+    /// The threads that have come and gone since the last call, as far as they were heard of.
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        self.changes
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// From now on threads that begin arm themselves.
@@ -235,7 +269,7 @@ impl Threads {
                     .copied()
                     .filter(|tid| tids.binary_search(tid).is_err())
                     .collect();
-                gone.into_iter().for_each(|tid| self.retire(tid, None));
+                gone.into_iter().for_each(|tid| self.retire(tid, None, now));
             }
         }
         self.tids = tids;
@@ -263,7 +297,7 @@ impl Threads {
 
     fn admit(&mut self, born: Born) {
         // Whoever had the id is gone, or it was armed from here meanwhile.
-        self.retire(born.tid, None);
+        self.retire(born.tid, None, born.at);
         self.newcomers.remove(&born.tid);
         self.leaving.remove(&born.tid);
         let account = Account {
@@ -273,6 +307,7 @@ impl Threads {
             ..Account::default()
         };
         self.enlist(born.tid, born.serial, born.slot, born.armed, account, None);
+        self.note_came(born.tid, born.at);
     }
 
     fn bury(&mut self, ended: &Ended) {
@@ -287,7 +322,7 @@ impl Threads {
             .get(&ended.tid)
             .is_some_and(|live| live.serial == ended.serial)
         {
-            self.retire(ended.tid, Some(ended.cpu_ns));
+            self.retire(ended.tid, Some(ended.cpu_ns), ended.at);
             self.leaving.insert(ended.tid);
         }
     }
@@ -325,6 +360,20 @@ impl Threads {
             ..Account::default()
         };
         self.enlist(tid, serial, slot, armed, account, identity);
+        self.note_came(tid, Instant::now());
+    }
+
+    /// Says that a thread has come, if it has not gone at once.
+    fn note_came(&mut self, tid: i32, at: Instant) {
+        if let (Some(live), Some(changes)) = (self.live.get_mut(&tid), &mut self.changes) {
+            live.since = at;
+            changes.push(Change::Came {
+                serial: live.serial,
+                tid,
+                slot: live.slot,
+                at,
+            });
+        }
     }
 
     fn enlist(
@@ -387,6 +436,7 @@ impl Threads {
             Live {
                 serial,
                 slot,
+                since: Instant::now(),
                 start_time,
                 clock,
                 refusal,
@@ -397,11 +447,21 @@ impl Threads {
         );
     }
 
-    /// A thread is gone, or another one by now. `cpu_ns` is what it used, where that is known.
-    fn retire(&mut self, tid: i32, cpu_ns: Option<u64>) {
+    /// A thread is gone since `at`, or another one by now. `cpu_ns` is what it used, where that is known.
+    fn retire(&mut self, tid: i32, cpu_ns: Option<u64>, at: Instant) {
         let Some(gone) = self.live.remove(&tid) else {
             return;
         };
+        let mut is_kept = false;
+        if let Some(changes) = &mut self.changes {
+            changes.push(Change::Went {
+                serial: gone.serial,
+                at,
+                cpu_ns,
+            });
+            // By elapsed time every thread has its part; only those of less than a period share one name.
+            is_kept = at.saturating_duration_since(gone.since) >= self.arming.rate.period;
+        }
         let Some(thread) = self.known.get_mut(&gone.serial) else {
             return;
         };
@@ -415,7 +475,7 @@ impl Threads {
             slot.serial.store(0, Ordering::Relaxed);
             slot.release(User::Recording);
         }
-        if !thread.is_sampled && !thread.is_blocking {
+        if !thread.is_sampled && !thread.is_blocking && !is_kept {
             self.fading.push(gone.serial);
         }
         self.stop_clock(gone.clock);
@@ -511,7 +571,7 @@ impl Threads {
         }
         let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
         let cpu_ns = if is_other { None } else { cpu_ns };
-        self.retire(tid, cpu_ns);
+        self.retire(tid, cpu_ns, Instant::now());
         self.discover(tid, !is_other);
     }
 
@@ -574,12 +634,27 @@ impl Threads {
             None => Armed::default(),
         };
         self.enlist(tid, serial, slot, armed, account, identity);
+        self.note_came(tid, Instant::now());
         serial
     }
 
     /// Whether a thread of this id was found and is alive.
     pub(super) fn knows(&self, tid: i32) -> bool {
         self.live.contains_key(&tid)
+    }
+
+    /// Samples of a thread may come, so its name is kept.
+    pub(super) fn expect_sample(&mut self, serial: u32) {
+        if let Some(thread) = self.known.get_mut(&serial) {
+            thread.is_sampled = true;
+        }
+    }
+
+    /// A thread blocks the signal that it was to be sent.
+    pub(super) fn note_blocking(&mut self, serial: u32) {
+        if let Some(thread) = self.known.get_mut(&serial) {
+            thread.is_blocking = true;
+        }
     }
 
     /// What the samples of a serial number are labelled with.

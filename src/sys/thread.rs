@@ -139,6 +139,28 @@ pub(crate) fn current_name() -> [u8; 16] {
     name
 }
 
+/// What the scheduler has done for a thread.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Scheduled {
+    /// How often it got onto a CPU.
+    pub(crate) slices: u64,
+    /// How long it waited for one when it could have run, in nanoseconds.
+    pub(crate) delay_ns: u64,
+}
+
+/// Reads what the scheduler has done for a thread; `None` where it is gone, or the kernel does not count it
+/// (CONFIG_SCHED_INFO).
+pub(crate) fn scheduled(tid: i32) -> Option<Scheduled> {
+    let path = format!("/proc/self/task/{tid}/schedstat");
+    let text = holding_off_forks(|| fs::read_to_string(path)).ok()?;
+    // Time on a CPU, time waiting for one, and then the number (Documentation/scheduler/sched-stats.rst).
+    let mut fields = text.split_ascii_whitespace().skip(1);
+    let delay_ns = fields.next()?.parse().ok()?;
+    let slices = fields.next()?.parse().ok()?;
+    // A kernel that is built to count, and told not to, says 0 of a thread that has run.
+    (slices > 0).then_some(Scheduled { slices, delay_ns })
+}
+
 /// Reads a thread's identity; `None` where it is gone.
 pub(crate) fn identity(tid: i32) -> Option<Identity> {
     let stat = holding_off_forks(|| fs::read(format!("/proc/self/task/{tid}/stat"))).ok()?;
