@@ -16,19 +16,21 @@
 //! A timer on each thread's CPU clock sends `SIGPROF` to it. The handler takes no lock and allocates nothing: it unwinds the
 //! interrupted stack straight into a preallocated ring and returns, in under a microsecond as a rule. A thread named
 //! `sigprof` empties the ring and counts equal call chains. Where the kernel lets several expiries pass between two of its
-//! own ticks, the signal says how many they were, and the sample gets that weight: totals are CPU time at any frequency.
+//! own ticks, the signal says how many they were, and the sample gets that weight: totals are CPU time at any frequency. What is in no
+//! stack is in a frame that says why not.
 //!
 //! What was lost, and what was cut short, is counted by cause ([`cpu::Stats`]) and stands in the profile's comments.
 //!
 //! # Limitations
 //!
 //! - Linux on x86_64; aarch64 builds, and is not tested yet.
-//! - One recording at a time in a process. `SIGPROF` is sigprof's from the first start on; another handler there is an
-//!   error, and is left alone.
-//! - New threads are noticed within 10 ms, so CPU time of threads that live shorter is missing. So are newly loaded
-//!   libraries: stacks through one end there for as long.
-//! - Samples fall on the scheduler's ticks (250 a second, often). A program whose work keeps step with them is seen at
-//!   the same place each time, as by any sampling profiler.
+//! - One recording at a time in a process. `SIGPROF` is sigprof's from the first start on, and with perf events and elapsed time
+//!   `SIGURG`; another handler for the former is an error, and is left alone, as is one for the latter.
+//! - What a thread does after its last tick is in no stack; up to the rate of the scheduler's ticks, and without the right to perf
+//!   events, that is up to one such tick for each thread, and stands in the profile as `[unsampled]`.
+//! - Newly loaded libraries are noticed within 10 ms: stacks through one end there for as long.
+//! - Samples of timers fall on the scheduler's ticks (250 a second, often). A program whose work keeps step with them is seen
+//!   at the same place each time, as by any sampling profiler.
 //! - Time in a system call is the calling function's. Code without unwind data, such as a JIT compiler's, ends a stack.
 //! - `exit`, `abort` and fatal signals drop no guard, so they leave no file.
 //!

@@ -42,6 +42,9 @@ pub(crate) struct Slot {
     pub(crate) labels: AtomicPtr<()>,
     /// Weights of the thread's ticks that were lost in the running recording.
     pub(crate) lost: AtomicU64,
+    /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds; 0 where its ticks say
+    /// themselves what they stand for.
+    pub(crate) due_ns: AtomicU64,
     /// Ticks that the handler is yet to let pass, after one that took it long.
     pub(crate) to_pass: AtomicU32,
     /// The weights of those it let pass, which the next sample stands for, too.
@@ -160,6 +163,7 @@ impl Slot {
     /// Begins the account of a thread under its number in the running recording.
     pub(crate) fn begin(&self, serial: u32) {
         self.lost.store(0, Ordering::Relaxed);
+        self.due_ns.store(0, Ordering::Relaxed);
         self.to_pass.store(0, Ordering::Relaxed);
         self.passed.store(0, Ordering::Relaxed);
         self.serial.store(serial, Ordering::Release);

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use crate::sys::{signal, thread::current_tid};
+use crate::sys::signal;
+use crate::sys::thread::{current_tid, prefer_calling_thread};
 
 /// The running thread.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ impl Flusher {
                 .spawn(move || {
                     // The receiver waits for exactly this.
                     let _ = tell.send(current_tid());
+                    prefer_calling_thread();
                     work();
                 })
         })?;

@@ -9,6 +9,8 @@ use std::time::Duration;
 use super::engine::{Engine, Rate};
 use super::events::Events;
 use super::handler::Cookie;
+use crate::slots::Slot;
+use crate::sys::clock::Clock;
 use crate::sys::limits::{open_files, open_files_limit, pending_signals_limit};
 use crate::sys::perf_event::TaskClock;
 use crate::sys::timer::CpuTimer;
@@ -28,7 +30,10 @@ pub(super) enum Choice {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arming {
     pub(super) recording: u32,
+    /// What timers send.
     pub(super) signal: libc::c_int,
+    /// What perf events send, and looks are asked for with.
+    pub(super) quiet: libc::c_int,
     pub(super) rate: Rate,
     pub(super) choice: Choice,
 }
@@ -104,21 +109,34 @@ pub(super) struct Armed {
 }
 
 impl Arming {
-    /// Gives a thread its clock. `slot` is the index of its slot, and `phase` the time until its first tick.
+    /// Gives a thread its clock.
+    ///
+    /// `phase` is the time until its first tick, in (0, period]. `early` is as random, and by how much before each tick of an
+    /// event a period ends: a tick that is late or early, by the CPU clock, then counts for one more or less as often as that is
+    /// right, and the sum of them is not biased.
     pub(super) fn arm(
         &self,
         tid: i32,
-        slot: u32,
-        phase: Duration,
+        (index, slot): (u32, &Slot),
+        [phase, early]: [Duration; 2],
         budget: &Budget,
         events: &Events,
     ) -> Armed {
         let mut armed = Armed::default();
         let cookie = Cookie {
             recording: self.recording,
-            slot: slot + 1,
+            slot: index + 1,
         };
         if let Choice::PerfEvent { with_kernel } = self.choice {
+            // Where the event sees all time, the thread's CPU clock says what a tick stands for.
+            let due_ns = match Clock::thread_cpu(tid).now_ns() {
+                Ok(now_ns) if with_kernel => {
+                    let due_ns = now_ns + phase.as_nanos() as u64;
+                    due_ns.saturating_sub(early.as_nanos() as u64).max(1)
+                }
+                _ => 0,
+            };
+            slot.due_ns.store(due_ns, Ordering::Relaxed);
             let made = attempt(&budget.perf_events, || {
                 self.perf_event(tid, cookie, phase, with_kernel, events)
             });
@@ -129,6 +147,9 @@ impl Arming {
                     engine: Engine::PerfEvent,
                     cause,
                 }),
+            }
+            if armed.clock.is_none() {
+                slot.due_ns.store(0, Ordering::Relaxed);
             }
         }
         if self.choice == Choice::Nothing || armed.clock.is_some() || armed.is_gone {
@@ -165,7 +186,7 @@ impl Arming {
         if !events.set(clock.fd(), cookie, self.rate.period_ns()) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        clock.send(self.signal, tid)?;
+        clock.send(self.quiet, tid)?;
         Ok(ThreadClock::PerfEvent(clock))
     }
 }

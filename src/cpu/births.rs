@@ -61,7 +61,7 @@ impl Births {
     /// From now on threads that begin arm themselves.
     pub(super) fn open(&self, arming: Arming) {
         // So that no thread's beginning has to make the seed.
-        random(0);
+        random((0, 0));
         let mut told = self.told.lock();
         told.arming = Some(arming);
         told.events.clear();
@@ -93,15 +93,6 @@ impl Births {
             0 => self.next_serial(),
             serial => serial,
         }
-    }
-
-    /// A first expiry in (0, period], so that the time before a thread's first tick is neither always counted nor never.
-    pub(super) fn random_phase(&self, period: Duration, serial: u32) -> Duration {
-        let random = random(serial);
-        let period_ns = period.as_nanos() as u64;
-        // The high half of the product is uniform in [0, period).
-        let below = ((u128::from(random) * u128::from(period_ns)) >> 64) as u64;
-        Duration::from_nanos(below + 1)
     }
 
     fn tell(&self, recording: u32, event: Event) {
@@ -173,8 +164,11 @@ pub(super) fn end() {
 pub(super) fn arm(arming: &Arming, recorder: &Recorder, tid: i32, slot: u32, serial: u32) -> Armed {
     let Births { budget, .. } = &recorder.births;
     let events: &Events = &recorder.events;
-    let phase = recorder.births.random_phase(arming.rate.period, serial);
-    arming.arm(tid, slot, phase, budget, events)
+    let random = [0, 1].map(|purpose| random_part(arming.rate.period, serial, purpose));
+    match recorder.slots.at(slot) {
+        Some(taken) => arming.arm(tid, (slot, taken), random, budget, events),
+        None => Armed::default(),
+    }
 }
 
 /// A slot for a new thread. Where one of its id is left, its thread is gone.
@@ -193,12 +187,22 @@ fn running() -> Option<(u32, &'static Recorder)> {
     }
 }
 
+/// A part of a period, evenly spread over (0, period], for a thread and a purpose: so that for instance the time before a
+/// thread's first tick is neither always counted nor never.
+fn random_part(period: Duration, serial: u32, purpose: u32) -> Duration {
+    let random = random((serial, purpose));
+    let period_ns = period.as_nanos() as u64;
+    // The high half of the product is uniform in [0, period).
+    let below = ((u128::from(random) * u128::from(period_ns)) >> 64) as u64;
+    Duration::from_nanos(below + 1)
+}
+
 /// Evenly spread over all 64-bit numbers, and different in each process.
-fn random(serial: u32) -> u64 {
+fn random(key: (u32, u32)) -> u64 {
     use std::hash::BuildHasher;
     use std::sync::OnceLock;
     static SEED: OnceLock<hashbrown::DefaultHashBuilder> = OnceLock::new();
-    SEED.get_or_init(Default::default).hash_one(serial)
+    SEED.get_or_init(Default::default).hash_one(key)
 }
 
 #[cfg(test)]
@@ -207,11 +211,8 @@ mod tests {
 
     #[test]
     fn phases_are_spread_over_the_period() {
-        let births = Births::default();
         let period = Duration::from_millis(10);
-        let phases: Vec<Duration> = (1..=10_000)
-            .map(|i| births.random_phase(period, i))
-            .collect();
+        let phases: Vec<Duration> = (1..=10_000).map(|i| random_part(period, i, 0)).collect();
         assert!(phases.iter().all(|p| !p.is_zero() && *p <= period));
         let mean = phases.iter().sum::<Duration>() / 10_000;
         assert!(

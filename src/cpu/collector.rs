@@ -384,7 +384,6 @@ impl Collector {
             };
         }
         let lost = self.lost();
-        let in_table = self.ticks + self.sent;
         // Of what was lost, the clocks' part is what the program's part leaves.
         let sent_elsewhere = self.recorder.sum(|c| &c.sent).saturating_sub(self.sent);
         let without_stack = lost.no_lane + lost.lane_full;
@@ -392,8 +391,12 @@ impl Collector {
         let (process_ns, own_ns) = self.cpu_now();
         let books = Books {
             period_ns: self.rate.period_ns(),
-            cpu_ns: process_ns.saturating_sub(own_ns),
-            ticks: in_table - self.sent,
+            cpu_ns: match self.engine {
+                // It ticks for the profiler's thread, too, on whichever thread the signal falls.
+                Engine::ProcessTimer => process_ns,
+                _ => process_ns.saturating_sub(own_ns),
+            },
+            ticks: self.ticks,
             lost: without_stack - lost_sent,
             filtered: lost.filtered.saturating_sub(sent_elsewhere - lost_sent),
             is_by_thread: self.is_by_thread,

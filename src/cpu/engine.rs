@@ -35,7 +35,7 @@ pub enum Clock {
     /// A thread that has waited for more than a second is checked every 100 ms. Time that it ran in between goes to the place where
     /// it is next seen to run, and the rest to the place where it waited.
     ///
-    /// Time for which no stack was found is in the frame `[unsampled]`: of a thread that blocks `SIGPROF`, at a thread's end, and
+    /// Time for which no stack was found is in the frame `[unsampled]`: of a thread that blocks `SIGURG`, at a thread's end, and
     /// what a thread ran that was never seen to run.
     Wall,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::choice::SIGNAL;
 use super::recorder::{Owner, Recorder};
 use crate::label::mark_sampled;
 use crate::ring::{RecordWriter, Refused, Source};
@@ -38,7 +39,7 @@ impl Cookie {
 ///
 /// While nothing is recorded (before, after, or in a forked child) it does nothing.
 pub(super) extern "C" fn on_signal(
-    _signal: libc::c_int,
+    signal: libc::c_int,
     info: *const libc::siginfo_t,
     context: *const libc::c_void,
 ) {
@@ -71,8 +72,10 @@ pub(super) extern "C" fn on_signal(
         },
         Tick::Look { cookie } => (Source::Look, Some(Cookie::from_u64(cookie)), 1),
         // A program that sends the signal to itself asks for a sample.
-        Tick::Sent => (Source::Program, None, 1),
-        Tick::Other => return foreign(recorder),
+        Tick::Sent if signal == SIGNAL => (Source::Program, None, 1),
+        // The other signal means what it always does, to whom it means something.
+        Tick::Sent | Tick::Other if signal != SIGNAL => return,
+        Tick::Sent | Tick::Other => return foreign(recorder),
     };
     if cookie.is_some_and(|cookie| cookie.recording != recording) {
         return foreign(recorder);
@@ -86,6 +89,11 @@ pub(super) extern "C" fn on_signal(
         }
     };
     let serial = slot.map_or(0, |slot| slot.serial.load(Ordering::Relaxed));
+    let tid = match (serial, tid) {
+        // A clock that is being deleted: its slot is nobody's by now.
+        (0, 0) => current_tid(),
+        _ => tid,
+    };
     let mut sample = Sample {
         recording,
         source,
@@ -96,11 +104,11 @@ pub(super) extern "C" fn on_signal(
     };
     match (source, slot) {
         (Source::Clock, Some(slot)) => {
-            let Some(passed) = pass(slot, weight) else {
+            let pace = Pace::begin(recorder);
+            let Some(weight) = weigh(slot, weight, &pace) else {
                 return;
             };
-            sample.weight = weight.saturating_add(passed);
-            let pace = Pace::begin(recorder);
+            sample.weight = weight;
             sample.record(owner, recorder, registers);
             pace.end(slot);
         }
@@ -108,17 +116,45 @@ pub(super) extern "C" fn on_signal(
     }
 }
 
-/// Lets a tick pass if there are any to pass; else gives the weight of those that did.
-fn pass(slot: &Slot, weight: u32) -> Option<u32> {
+/// What a tick of the calling thread stands for, in periods, where it says `weight` itself; `None` where it is to pass, or stands
+/// for nothing.
+fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
     // The slot's own thread alone comes here, and is not interrupted by another tick of its own.
-    match slot.to_pass.load(Ordering::Relaxed) {
-        0 => Some(slot.passed.swap(0, Ordering::Relaxed)),
-        left => {
-            slot.to_pass.store(left - 1, Ordering::Relaxed);
-            slot.passed.fetch_add(weight, Ordering::Relaxed);
-            None
-        }
+    let to_pass = slot.to_pass.load(Ordering::Relaxed);
+    if to_pass > 0 {
+        slot.to_pass.store(to_pass - 1, Ordering::Relaxed);
     }
+    let due_ns = slot.due_ns.load(Ordering::Relaxed);
+    if due_ns == 0 {
+        if to_pass > 0 {
+            slot.passed.fetch_add(weight, Ordering::Relaxed);
+            return None;
+        }
+        return Some(weight.saturating_add(slot.passed.swap(0, Ordering::Relaxed)));
+    }
+    if to_pass > 0 {
+        return None;
+    }
+    let Some(now_ns) = pace.cpu_ns else {
+        return Some(weight);
+    };
+    let periods = periods_due(due_ns, now_ns, pace.period_ns);
+    slot.due_ns
+        .store(due_ns + periods * pace.period_ns, Ordering::Relaxed);
+    match periods {
+        0 => None,
+        periods => Some(u32::try_from(periods).unwrap_or(u32::MAX)),
+    }
+}
+
+/// How many periods have ended since the last tick, by the thread's CPU clock. The kernel keeps one signal of all the ticks that fall
+/// into a long system call; and an event's clock stands still at each context switch for longer than the CPU clock, and goes on
+/// while a hypervisor keeps the CPU to itself.
+fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
+    let late_ns = now_ns.checked_sub(due_ns);
+    late_ns
+        .and_then(|late_ns| late_ns.checked_div(period_ns))
+        .map_or(0, |periods| periods + 1)
 }
 
 /// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period (a slow filter of the
@@ -126,6 +162,9 @@ fn pass(slot: &Slot, weight: u32) -> Option<u32> {
 /// after one that took more than half a period, as many ticks pass as leave the thread twice that time.
 struct Pace {
     period_ns: u64,
+    /// When the handler began, by the thread's CPU clock.
+    cpu_ns: Option<u64>,
+    /// The same by a clock that costs less to read.
     begun_ns: Option<u64>,
 }
 
@@ -136,24 +175,29 @@ impl Pace {
     fn begin(recorder: &Recorder) -> Self {
         Self {
             period_ns: recorder.period_ns.load(Ordering::Relaxed),
+            cpu_ns: Clock::THREAD_CPU.now_ns().ok(),
             begun_ns: Clock::MONOTONIC.now_ns().ok(),
         }
     }
 
     fn end(self, slot: &Slot) {
-        let (Some(begun_ns), Ok(now_ns)) = (self.begun_ns, Clock::MONOTONIC.now_ns()) else {
+        let is_long = |took_ns: u64| took_ns > self.period_ns / 2;
+        let since = |clock: Clock, begun_ns: Option<u64>| {
+            Some(clock.now_ns().ok()?.saturating_sub(begun_ns?))
+        };
+        if !since(Clock::MONOTONIC, self.begun_ns).is_some_and(is_long) {
+            return;
+        }
+        // It took long, or was kept from running for long, which the thread is not to suffer for.
+        let Some(took_ns) = since(Clock::THREAD_CPU, self.cpu_ns).filter(|&ns| is_long(ns)) else {
             return;
         };
-        let took_ns = now_ns.saturating_sub(begun_ns);
-        if took_ns > self.period_ns / 2 {
-            let ticks = took_ns
-                .saturating_mul(2)
-                .checked_div(self.period_ns)
-                .unwrap_or(0);
-            let ticks = ticks.min(MOST_TICKS_TO_PASS) as u32;
-            // A period that is long enough for the thread to get on needs none to pass.
-            slot.to_pass.store(ticks, Ordering::Relaxed);
-        }
+        let ticks = took_ns
+            .saturating_mul(2)
+            .checked_div(self.period_ns)
+            .unwrap_or(0);
+        let ticks = ticks.min(MOST_TICKS_TO_PASS) as u32;
+        slot.to_pass.store(ticks, Ordering::Relaxed);
     }
 }
 
@@ -280,6 +324,15 @@ impl Sample<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ticks_stand_for_the_periods_that_have_ended() {
+        let due = |now| periods_due(1000, now, 100);
+        assert_eq!([due(0), due(999)], [0, 0]);
+        assert_eq!([due(1000), due(1099), due(1100)], [1, 1, 2]);
+        assert_eq!(due(2000), 11);
+        assert_eq!(periods_due(1000, 5000, 0), 0);
+    }
 
     #[test]
     fn a_cookie_survives_the_kernel() {

@@ -6,6 +6,7 @@
 mod arming;
 mod audit;
 mod births;
+mod choice;
 mod collector;
 mod engine;
 mod events;

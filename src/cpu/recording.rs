@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::arming::{Arming, Cause, Choice, Refusal};
+use super::choice::{Chosen, QUIET, SIGNAL};
 use super::collector::Collector;
 use super::engine::{Clock, Engine, Rate};
 use super::handler::{Cookie, on_signal};
@@ -17,13 +17,9 @@ use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::sync::Mutex;
-use crate::sys::perf_event::TaskClock;
 use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;
-
-/// The signal that ticks.
-const SIGNAL: libc::c_int = libc::SIGPROF;
 
 /// How long a stop waits for handlers in flight. They take microseconds; one that takes longer belongs to a thread that
 /// something keeps from running, and its memory is left to it.
@@ -42,6 +38,7 @@ pub struct Recording {
     recorder: &'static Recorder,
     shared: Arc<Shared>,
     flusher: Mutex<Option<Flusher>>,
+    uses_quiet_signal: bool,
     /// The process's timer, where there is none for each thread.
     process_timer: Mutex<Option<CpuTimer>>,
     #[cfg(feature = "symbolize")]
@@ -88,7 +85,7 @@ impl Recording {
         }
 
         let chosen = match profiler.clock_asked() {
-            Clock::Cpu => choose(profiler.engine_asked(), number, rate)?,
+            Clock::Cpu => Chosen::for_cpu(profiler.engine_asked(), number, rate)?,
             Clock::Wall => Chosen::for_wall(number, rate),
         };
         recorder.births.budget.fill();
@@ -119,6 +116,7 @@ impl Recording {
             recorder,
             shared,
             flusher: Mutex::new(None),
+            uses_quiet_signal: chosen.uses_quiet_signal(),
             process_timer: Mutex::new(chosen.process_timer),
             #[cfg(feature = "symbolize")]
             symbolize: profiler.symbolizes(),
@@ -225,7 +223,8 @@ impl Recording {
         drop(self.process_timer.lock().take());
         self.recorder.births.close();
         // What cannot be asked is taken to be as it was.
-        let handler_replaced = signal::is_installed(SIGNAL, on_signal).is_ok_and(|is| !is);
+        let is_replaced = |number| signal::is_installed(number, on_signal).is_ok_and(|is| !is);
+        let handler_replaced = is_replaced(SIGNAL) || self.uses_quiet_signal && is_replaced(QUIET);
         self.shared.collector.lock().disarm(handler_replaced);
         // Handlers that come from here on see that nothing is recorded; the others hold a lane.
         self.owner.recording.store(0, Ordering::SeqCst);
@@ -346,97 +345,7 @@ fn next_number() -> u32 {
         .unwrap_or_else(|| LAST_RECORDING.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// What a recording ticks by.
-struct Chosen {
-    engine: Engine,
-    arming: Arming,
-    /// The process's timer, not armed yet, if that is it.
-    process_timer: Option<CpuTimer>,
-}
-
-impl Chosen {
-    /// Elapsed time needs no clock but the flusher's.
-    fn for_wall(recording: u32, rate: Rate) -> Self {
-        Self {
-            engine: Engine::Auto,
-            arming: Arming {
-                recording,
-                signal: SIGNAL,
-                rate,
-                choice: Choice::Nothing,
-            },
-            process_timer: None,
-        }
-    }
-}
-
-/// The engine that can be had. The calling thread stands for all; each of the others falls back by itself.
-fn choose(asked: Engine, recording: u32, rate: Rate) -> Result<Chosen> {
-    let cookie = Cookie { recording, slot: 0 };
-    let tid = current_tid();
-    let thread_timer = || CpuTimer::for_thread(tid, SIGNAL, cookie.to_u64());
-    let process_timer = || CpuTimer::for_process(SIGNAL, cookie.to_u64());
-    let perf_event = |with_kernel| TaskClock::for_thread(tid, rate.period, with_kernel);
-    const REMEDY: &str = "the system refused a POSIX timer; raise RLIMIT_SIGPENDING (ulimit -i), or allow timer_create \
-                          in the sandbox's system call filter";
-    let chosen = |engine, choice, process_timer| Chosen {
-        engine,
-        arming: Arming {
-            recording,
-            signal: SIGNAL,
-            rate,
-            choice,
-        },
-        process_timer,
-    };
-    let of_process = || {
-        process_timer()
-            .map(|timer| chosen(Engine::ProcessTimer, Choice::Nothing, Some(timer)))
-            .map_err(os(REMEDY))
-    };
-    let with_kernel = Choice::PerfEvent { with_kernel: true };
-    match asked {
-        Engine::PerfEvent => {
-            let choice = match perf_event(true) {
-                Ok(_) => with_kernel,
-                Err(_) => {
-                    perf_event(false).map_err(|error| refused_event(&error))?;
-                    Choice::PerfEvent { with_kernel: false }
-                }
-            };
-            Ok(chosen(Engine::PerfEvent, choice, None))
-        }
-        Engine::ThreadTimer => thread_timer()
-            .map(|_| chosen(Engine::ThreadTimer, Choice::ThreadTimer, None))
-            .map_err(os(REMEDY)),
-        Engine::ProcessTimer => of_process(),
-        // User time alone would leave out whatever is done in the kernel, so it is no choice to be made for somebody.
-        Engine::Auto if rate.is_finer_than_scheduler() && perf_event(true).is_ok() => {
-            Ok(chosen(Engine::PerfEvent, with_kernel, None))
-        }
-        Engine::Auto => match thread_timer() {
-            Ok(_) => Ok(chosen(Engine::ThreadTimer, Choice::ThreadTimer, None)),
-            Err(_) => of_process(),
-        },
-    }
-}
-
-/// Why there is no perf event for anybody.
-fn refused_event(error: &std::io::Error) -> Error {
-    let refusal = Refusal {
-        engine: Engine::PerfEvent,
-        cause: Cause::Os(error.raw_os_error().unwrap_or(libc::EIO)),
-    };
-    Error::new(
-        ErrorKind::Os,
-        format!(
-            "the system refused {refusal}, so Engine::PerfEvent cannot be had; {}, or use Engine::Auto",
-            refusal.remedy()
-        ),
-    )
-}
-
-fn os(what: &str) -> impl FnOnce(std::io::Error) -> Error {
+pub(super) fn os(what: &str) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::with_source(ErrorKind::Os, what, source)
 }
 

@@ -52,8 +52,8 @@ pub struct Stats {
     pub threads_refused: u64,
     /// What the system refused to threads, and what can be done about it.
     pub fallbacks: Vec<Fallback>,
-    /// Threads that used CPU time while they blocked `SIGPROF`, by name and id: their ticks wait, and fall on the place
-    /// where they unblock it, if they do.
+    /// Threads that used CPU time while they blocked the signal of their clock (`SIGPROF`, or `SIGURG` of a perf event), by name
+    /// and id: their ticks wait, and fall on the place where they unblock it, if they do.
     pub threads_blocking: Vec<String>,
     /// The program has put a `SIGPROF` handler of its own in place of sigprof's: what ticked after that is missing.
     pub handler_replaced: bool,
@@ -63,7 +63,8 @@ pub struct Stats {
     pub own_memory_bytes: u64,
 }
 
-/// What became of the CPU time that the process used while it was recorded, the profiler's own thread left out.
+/// What became of the CPU time that the process used while it was recorded, the profiler's own thread left out, except with
+/// [`Engine::ProcessTimer`], whose clock does not tell threads apart.
 ///
 /// `total` is by the process's own clock. The parts can exceed it by a part of a period for each thread, which is what sampling
 /// rounds to.
@@ -286,7 +287,7 @@ impl Stats {
         }
         if !self.threads_blocking.is_empty() {
             lines.push(format!(
-                "threads: {} block SIGPROF, so their ticks wait: {}",
+                "threads: {} block the signal of their clock (SIGPROF; SIGURG of a perf event), so their ticks wait: {}",
                 self.threads_blocking.len(),
                 self.threads_blocking.join(", ")
             ));

@@ -21,7 +21,7 @@ const LOOKS_PER_SCAN: usize = 4;
 /// With many threads the looks grow, to this: 1.8 % of a CPU.
 const MOST_LOOKS_PER_SCAN: usize = 16;
 /// Threads whose name nobody has read yet have precedence.
-const FIRST_LOOKS_PER_SCAN: usize = 256;
+const FIRST_LOOKS_PER_SCAN: usize = 1024;
 
 /// When a new thread is looked at again: it often names itself only after it has begun.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
@@ -551,7 +551,11 @@ impl Threads {
             // CPU time without a tick, and the signal blocked: the one explains the other.
             let (ticks, cpu_before_ns) = live.last_look;
             let used_ns = cpu_ns.saturating_sub(cpu_before_ns);
-            if thread.account.ticks != ticks || !seen.blocks(self.arming.signal) {
+            let signal = match live.clock {
+                Some(ThreadClock::PerfEvent(_)) => self.arming.quiet,
+                _ => self.arming.signal,
+            };
+            if thread.account.ticks != ticks || !seen.blocks(signal) {
                 live.last_look = (thread.account.ticks, cpu_ns);
             } else if used_ns > BLOCKS_AFTER_NS.max(2 * self.arming.rate.period_ns()) {
                 thread.is_blocking = true;

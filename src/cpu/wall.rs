@@ -300,7 +300,7 @@ impl Wall {
         let (tid, slot) = (watched.tid, watched.slot);
         // What a look may lead to is kept under the thread's name.
         threads.expect_sample(serial);
-        let (state, before) = match see(tid, self.arming.signal) {
+        let (state, before) = match see(tid, self.arming.quiet) {
             Sight::Running => (State::Running, Run::default()),
             Sight::Waiting(run) => (State::Waiting, run),
             Sight::Deaf => {
@@ -317,7 +317,7 @@ impl Wall {
             recording: self.arming.recording,
             slot: slot + 1,
         };
-        let sent = look_at(tid, self.arming.signal, cookie.to_u64());
+        let sent = look_at(tid, self.arming.quiet, cookie.to_u64());
         let Some(watched) = self.watched.get_mut(&serial) else {
             return;
         };

@@ -179,6 +179,7 @@ impl ThreadHook {
     }
 
     /// Modules whose new threads are seen, at the last refresh.
+    #[cfg(test)]
     pub(crate) fn modules(&self) -> usize {
         self.outcome.modules
     }
