@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+#[cfg(target_arch = "x86_64")]
 use std::time::{Duration, Instant};
 
 use super::support::{run as run_program, tool};
