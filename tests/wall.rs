@@ -373,7 +373,7 @@ fn child_that_blocks_the_signal() {
             // SAFETY: a set of this function's, and the mask of this thread.
             unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
-                libc::sigaddset(&mut set, libc::SIGPROF);
+                libc::sigaddset(&mut set, libc::SIGURG);
                 libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             }
             thread::sleep(SECOND / 2);

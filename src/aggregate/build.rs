@@ -29,6 +29,8 @@ pub(crate) struct Recorded {
     pub(crate) start_realtime_ns: u64,
     pub(crate) duration_ns: u64,
     pub(crate) comments: Vec<String>,
+    /// What is to be made of the time in `table`: a fraction of it, the same for all.
+    pub(crate) worth: (u64, u64),
 }
 
 /// Time that is in no stack, under a frame that says why not.
@@ -66,6 +68,7 @@ pub(crate) fn build(
     // Readers divide by it.
     profile.duration_nanos = recorded.duration_ns.max(1) as i64;
     profile.comments = recorded.comments;
+    let mut worth = Worth::new(recorded.worth);
 
     let mut places = Places::new(&mut profile, layouts);
     let mut stacks = SliceTable::<LocationId>::default();
@@ -102,7 +105,8 @@ pub(crate) fn build(
     let mut label_sets = LabelCache::new(&mut profile, labels);
     for key @ (stack, tag) in order {
         let labels = label_sets.of(&mut profile, tag);
-        profile.push_sample(stacks.get(stack), &values(weights[&key]), labels);
+        let weight = worth.of(weights[&key]);
+        profile.push_sample(stacks.get(stack), &values(weight), labels);
     }
     let mut frames = HashMap::new();
     for unseen in unseen {
@@ -117,6 +121,35 @@ pub(crate) fn build(
         profile.push_sample(&[frame], &values(unseen.weight), labels);
     }
     profile
+}
+
+/// A fraction of many times, each rounded so that their sum is right.
+struct Worth {
+    fraction: (u64, u64),
+    before_ns: u128,
+    after_ns: u128,
+}
+
+impl Worth {
+    fn new(fraction: (u64, u64)) -> Self {
+        Self {
+            fraction,
+            before_ns: 0,
+            after_ns: 0,
+        }
+    }
+
+    fn of(&mut self, weight: Weight) -> Weight {
+        let (part, whole) = self.fraction;
+        if part == whole {
+            return weight;
+        }
+        self.before_ns += u128::from(weight.ns);
+        let after_ns = self.before_ns * u128::from(part) / u128::from(whole.max(1));
+        let ns = (after_ns - self.after_ns) as u64;
+        self.after_ns = after_ns;
+        Weight { ns, ..weight }
+    }
 }
 
 fn values(weight: Weight) -> [i64; 2] {

@@ -102,13 +102,21 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(super) struct Armed {
     pub(super) clock: Option<ThreadClock>,
-    /// What was refused on the way.
-    pub(super) refused: Vec<Refusal>,
+    /// What was refused on the way. No list: it is made on threads that may not allocate.
+    pub(super) refused: [Option<Refusal>; 2],
     /// The thread was gone.
     pub(super) is_gone: bool,
 }
 
 impl Arming {
+    /// What the signals of a thread's clock say of it, by the index of its slot.
+    pub(super) fn cookie(&self, slot: u32) -> Cookie {
+        Cookie {
+            recording: self.recording,
+            slot: slot + 1,
+        }
+    }
+
     /// Gives a thread its clock.
     ///
     /// `phase` is the time until its first tick, in (0, period]. `early` is as random, and by how much before each tick of an
@@ -123,10 +131,7 @@ impl Arming {
         events: &Events,
     ) -> Armed {
         let mut armed = Armed::default();
-        let cookie = Cookie {
-            recording: self.recording,
-            slot: index + 1,
-        };
+        let cookie = self.cookie(index);
         if let Choice::PerfEvent { with_kernel } = self.choice {
             // Where the event sees all time, the thread's CPU clock says what a tick stands for.
             let due_ns = match Clock::thread_cpu(tid).now_ns() {
@@ -143,10 +148,10 @@ impl Arming {
             match made {
                 Ok(clock) => armed.clock = Some(clock),
                 Err(Cause::Os(libc::ESRCH)) => armed.is_gone = true,
-                Err(cause) => armed.refused.push(Refusal {
-                    engine: Engine::PerfEvent,
-                    cause,
-                }),
+                Err(cause) => {
+                    let engine = Engine::PerfEvent;
+                    armed.refused[0] = Some(Refusal { engine, cause });
+                }
             }
             if armed.clock.is_none() {
                 slot.due_ns.store(0, Ordering::Relaxed);
@@ -164,10 +169,10 @@ impl Arming {
             Ok(clock) => armed.clock = Some(clock),
             // What `timer_create` says of a thread that is gone.
             Err(Cause::Os(libc::EINVAL)) => armed.is_gone = true,
-            Err(cause) => armed.refused.push(Refusal {
-                engine: Engine::ThreadTimer,
-                cause,
-            }),
+            Err(cause) => {
+                let engine = Engine::ThreadTimer;
+                armed.refused[1] = Some(Refusal { engine, cause });
+            }
         }
         armed
     }

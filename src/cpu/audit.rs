@@ -5,7 +5,8 @@
 //! nobody by name.
 //!
 //! A thread's ticks are its CPU time within a period, up or down, as its first tick comes at a random place of the first period. So
-//! only what exceeds a period is taken for missing in one thread; over all of them the ups and downs cancel out.
+//! only what exceeds a period is taken for missing in one thread; over all of them the ups and downs cancel out. Where the ups are
+//! left, ticks stand for a little less than a period each: the total is the clock's.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(super) struct Audit {
     pub(super) unsampled: Duration,
     pub(super) kernel: Duration,
     pub(super) unseen: Vec<Unseen>,
+    /// What the clocks' ticks in stacks stand for, of the time that they are periods of: a fraction.
+    pub(super) worth: (u64, u64),
 }
 
 impl Audit {
@@ -60,10 +63,13 @@ impl Audit {
         let mut accounts: Vec<(u32, Account)> = accounts.collect();
         accounts.sort_unstable_by_key(|&(serial, _)| serial);
         let ns = |ticks: u64| ticks.saturating_mul(books.period_ns);
-        let seen_ns = ns(books.ticks) + ns(books.lost) + ns(books.filtered);
+        let room_ns = books
+            .cpu_ns
+            .saturating_sub(ns(books.lost) + ns(books.filtered));
+        let in_stacks_ns = ns(books.ticks).min(room_ns);
         let mut ledger = Ledger {
             period_ns: books.period_ns,
-            left_ns: books.cpu_ns.saturating_sub(seen_ns),
+            left_ns: room_ns - in_stacks_ns,
             unseen: Vec::new(),
         };
 
@@ -98,7 +104,11 @@ impl Audit {
         *sum_ns += ledger.take(why, 0, u64::MAX);
         Self {
             cpu: Duration::from_nanos(books.cpu_ns),
-            in_stacks: Duration::from_nanos(ns(books.ticks)),
+            in_stacks: Duration::from_nanos(in_stacks_ns),
+            worth: match books.ticks {
+                0 => (0, 0),
+                ticks => (in_stacks_ns, ns(ticks)),
+            },
             lost: Duration::from_nanos(ns(books.lost)),
             filtered: Duration::from_nanos(ns(books.filtered)),
             unsampled: Duration::from_nanos(unsampled_ns),
@@ -220,6 +230,8 @@ mod tests {
         let audit = Audit::of(books, accounts.into_iter(), Account::default());
         assert_eq!(total_ns(&audit), 4 * PERIOD, "what was lost, and no more");
         assert_eq!(audit.unsampled, Duration::ZERO);
+        assert_eq!(audit.worth, (89 * PERIOD, 90 * PERIOD));
+        assert_eq!(audit.in_stacks + audit.lost, audit.cpu);
     }
 
     #[test]

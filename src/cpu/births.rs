@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::arming::{Armed, Arming, Budget};
+use super::arming::{Armed, Arming, Budget, ThreadClock};
 use super::events::Events;
 use super::recorder::{Owner, Recorder};
 use crate::slots::{Slots, User};
@@ -57,14 +57,20 @@ pub(super) struct Ended {
     pub(super) name: [u8; 16],
 }
 
+/// Threads that can begin or end between two turns of the flusher.
+const MOST_EVENTS: usize = 16 * 1024;
+
 impl Births {
     /// From now on threads that begin arm themselves.
     pub(super) fn open(&self, arming: Arming) {
+        // Room that is never added to: threads that begin or end may not allocate, since they may do so while somebody holds
+        // the allocator's lock and waits for them.
         // So that no thread's beginning has to make the seed.
         random((0, 0));
         let mut told = self.told.lock();
         told.arming = Some(arming);
         told.events.clear();
+        told.events.reserve_exact(MOST_EVENTS);
     }
 
     /// From now on they do it another way.
@@ -95,15 +101,24 @@ impl Births {
         }
     }
 
-    fn tell(&self, recording: u32, event: Event) {
+    /// Gives the room back, once nobody tells anything any more.
+    pub(super) fn forget(&self) {
+        self.told.lock().events = Vec::new();
+    }
+
+    /// Gives the event back where it cannot be told.
+    fn tell(&self, recording: u32, event: Event) -> Result<(), Event> {
         let mut told = self.told.lock();
-        // After the end there is nobody to tell, and what the event holds is dropped: a thread's clock with it.
-        if told
+        // After the end there is nobody to tell. Where there is no room left, a scan finds the thread.
+        let is_told = told
             .arming
             .is_some_and(|arming| arming.recording == recording)
-        {
-            told.events.push(event);
+            && told.events.len() < told.events.capacity();
+        match is_told {
+            true => told.events.push(event),
+            false => return Err(event),
         }
+        Ok(())
     }
 }
 
@@ -127,18 +142,34 @@ pub(super) fn begin() -> bool {
     }
     let cpu_ns = Clock::THREAD_CPU.now_ns().unwrap_or(0);
     let armed = arm(&arming, recorder, tid, slot, serial);
-    births.tell(
-        recording,
-        Event::Born(Born {
-            serial,
-            tid,
-            slot,
-            at: Instant::now(),
-            cpu_ns,
-            armed,
-        }),
-    );
-    true
+    let born = Event::Born(Born {
+        serial,
+        tid,
+        slot,
+        at: Instant::now(),
+        cpu_ns,
+        armed,
+    });
+    let Err(untold) = births.tell(recording, born) else {
+        return true;
+    };
+    if let Event::Born(Born {
+        armed: Armed {
+            clock: Some(clock), ..
+        },
+        ..
+    }) = &untold
+    {
+        if let ThreadClock::PerfEvent(event) = clock {
+            recorder.events.clear(event.fd(), arming.cookie(slot));
+        }
+        births.budget.give_back(clock);
+    }
+    if let Some(taken) = recorder.slots.at(slot) {
+        taken.serial.store(0, Ordering::Relaxed);
+        taken.release(User::Recording);
+    }
+    false
 }
 
 /// Runs on a thread that ends, when nothing of its own is left to run.
@@ -157,7 +188,8 @@ pub(super) fn end() {
         cpu_ns: Clock::THREAD_CPU.now_ns().unwrap_or(0),
         name: current_name(),
     };
-    recorder.births.tell(recording, Event::Ended(ended));
+    // Where that cannot be told, a scan misses the thread.
+    let _ = recorder.births.tell(recording, Event::Ended(ended));
 }
 
 /// A clock for a thread with a slot.
@@ -189,7 +221,7 @@ fn running() -> Option<(u32, &'static Recorder)> {
 
 /// A part of a period, evenly spread over (0, period], for a thread and a purpose: so that for instance the time before a
 /// thread's first tick is neither always counted nor never.
-fn random_part(period: Duration, serial: u32, purpose: u32) -> Duration {
+pub(super) fn random_part(period: Duration, serial: u32, purpose: u32) -> Duration {
     let random = random((serial, purpose));
     let period_ns = period.as_nanos() as u64;
     // The high half of the product is uniform in [0, period).

@@ -75,9 +75,12 @@ impl Chosen {
                 install_quiet()?;
                 match try_event(true) {
                     Ok(()) => Ok(with_kernel()),
-                    Err(_) => try_event(false)
-                        .map(|()| user_only())
-                        .map_err(|error| refused_event(&error)),
+                    Err(_) => try_event(false).map(|()| user_only()).map_err(|error| {
+                        refused_event(&Refusal {
+                            engine: Engine::PerfEvent,
+                            cause: Cause::Os(error.raw_os_error().unwrap_or(libc::EIO)),
+                        })
+                    }),
                 }
             }
             Engine::ThreadTimer => try_timer().map(|()| timers()).map_err(os(TIMER_REMEDY)),
@@ -135,11 +138,7 @@ fn install_quiet() -> Result<()> {
 }
 
 /// Why there is no perf event for anybody.
-fn refused_event(error: &std::io::Error) -> Error {
-    let refusal = Refusal {
-        engine: Engine::PerfEvent,
-        cause: Cause::Os(error.raw_os_error().unwrap_or(libc::EIO)),
-    };
+pub(super) fn refused_event(refusal: &Refusal) -> Error {
     Error::new(
         ErrorKind::Os,
         format!(

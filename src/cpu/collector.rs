@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use super::arming::Choice;
 use super::audit::{Audit, Books};
 use super::births;
+use super::choice::{QUIET, SIGNAL};
 use super::engine::{Engine, Rate};
+use super::handler::on_signal;
 use super::recorder::Recorder;
 use super::stats::{Fallback, Lost, Stats, Truncated};
 use super::threads::Threads;
@@ -20,6 +22,7 @@ use crate::ring::Source;
 use crate::sys::clock::Clock;
 use crate::sys::maps::Maps;
 use crate::sys::modules::{self, Generation};
+use crate::sys::signal::is_installed;
 use crate::sys::thread_hook::ThreadHook;
 use crate::unwind::{Snapshot, StopReason};
 
@@ -43,6 +46,10 @@ pub(super) struct Collector {
     hook: Option<ThreadHook>,
     /// What the first snapshot was made of, for the hook.
     maps_at_start: Option<(Generation, Maps)>,
+    /// [`QUIET`] is one of the recording's signals.
+    uses_quiet_signal: bool,
+    /// The program has taken it since.
+    quiet_signal_is_lost: bool,
     /// Threads have clocks of their own.
     is_by_thread: bool,
     /// The clocks see user time alone.
@@ -91,6 +98,8 @@ impl Collector {
             threads,
             wall: None,
             hook: None,
+            uses_quiet_signal: false,
+            quiet_signal_is_lost: false,
             maps_at_start: None,
             table: StackTable::default(),
             labels: Interned::default(),
@@ -114,6 +123,18 @@ impl Collector {
         let maps = collector.refresh()?;
         collector.maps_at_start = Some((collector.generation, maps));
         Ok(collector)
+    }
+
+    /// Says that the recording needs [`QUIET`].
+    pub(super) fn use_quiet_signal(&mut self) {
+        self.uses_quiet_signal = true;
+    }
+
+    /// Takes the engine for what threads were armed with: perf events can be had by the thread that was tried, and by no other.
+    pub(super) fn settle_engine(&mut self) {
+        if self.engine == Engine::PerfEvent && self.threads.armed_by_perf() == 0 {
+            self.engine = Engine::ThreadTimer;
+        }
     }
 
     pub(super) fn threads(&mut self) -> &mut Threads {
@@ -164,6 +185,9 @@ impl Collector {
             self.next_turn = now + TURN;
             // A scan that fails leaves what is armed as it is; the next one may do better.
             let _ = self.threads.scan();
+            if self.uses_quiet_signal && !self.quiet_signal_is_lost {
+                self.watch_quiet_signal();
+            }
             if now >= self.next_refresh {
                 if self.is_outdated() {
                     let _ = self.refresh();
@@ -276,6 +300,17 @@ impl Collector {
         Ok(maps)
     }
 
+    /// Leaves the signal of perf events and looks to the program, if it has taken it: its handler would be called for ours.
+    fn watch_quiet_signal(&mut self) {
+        if is_installed(QUIET, on_signal).is_ok_and(|is_ours| !is_ours) {
+            self.quiet_signal_is_lost = true;
+            self.threads.give_up_events();
+            if let Some(wall) = &mut self.wall {
+                wall.look_with(SIGNAL);
+            }
+        }
+    }
+
     /// Looks again for modules whose new threads can be hooked.
     fn refresh_hook(&mut self) {
         let generation = Generation::now();
@@ -371,6 +406,7 @@ impl Collector {
             start_realtime_ns: self.start_realtime_ns,
             duration_ns: self.duration().as_nanos() as u64,
             comments: self.stats_with(&audit).comments(),
+            worth: self.worth(&audit),
         };
         build(&self.table, &self.layouts, self, &audit.unseen, recorded)
     }
@@ -404,6 +440,16 @@ impl Collector {
         };
         let (accounts, others) = self.threads.accounts();
         Audit::of(books, accounts, others)
+    }
+
+    /// What the time in the table is to be multiplied by. Ticks that the program sent are in it, too.
+    fn worth(&self, audit: &Audit) -> (u64, u64) {
+        if self.wall.is_some() {
+            return (1, 1);
+        }
+        let (part_ns, whole_ns) = audit.worth;
+        let sent_ns = self.sent * self.rate.period_ns();
+        (part_ns + sent_ns, whole_ns + sent_ns)
     }
 
     fn lost(&self) -> Lost {
@@ -463,7 +509,8 @@ impl Collector {
             threads_blocking: self.threads.blocking(),
             cpu: audit.into(),
             wall: self.wall.as_ref().map(|wall| wall.time(&audit.unseen)),
-            handler_replaced: self.handler_replaced,
+            handler_replaced: self.handler_replaced || self.quiet_signal_is_lost,
+            sent: self.sent,
             own_cpu: Duration::from_nanos(self.cpu_now().1),
             own_memory_bytes: (self.recorder.size_bytes()
                 + self.table.size_bytes()

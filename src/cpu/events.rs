@@ -44,10 +44,13 @@ impl Events {
         true
     }
 
-    /// Forgets an event that is about to be closed.
-    pub(super) fn clear(&self, fd: RawFd) {
+    /// Forgets an event that is about to be closed; if it was closed before, its number can be another's by now.
+    pub(super) fn clear(&self, fd: RawFd, cookie: Cookie) {
         if let Some(event) = self.at(fd) {
-            event.cookie.store(0, Ordering::Release);
+            let ours = cookie.to_u64();
+            let _ = event
+                .cookie
+                .compare_exchange(ours, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 

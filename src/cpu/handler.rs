@@ -88,6 +88,13 @@ pub(super) extern "C" fn on_signal(
             (tid, recorder.slots.find(tid))
         }
     };
+    // A descriptor's number can mean another thread's event by the time that a signal is delivered which was sent for an earlier
+    // one, and so can the index of a slot that was asked to be looked at.
+    if let (Tick::Descriptor { .. } | Tick::Look { .. }, Some(slot)) = (tick, slot)
+        && !slot.is_of(current_tid())
+    {
+        return foreign(recorder);
+    }
     let serial = slot.map_or(0, |slot| slot.serial.load(Ordering::Relaxed));
     let tid = match (serial, tid) {
         // A clock that is being deleted: its slot is nobody's by now.

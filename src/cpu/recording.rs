@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::choice::{Chosen, QUIET, SIGNAL};
+use super::choice::{Chosen, QUIET, SIGNAL, refused_event};
 use super::collector::Collector;
 use super::engine::{Clock, Engine, Rate};
 use super::handler::{Cookie, on_signal};
@@ -99,6 +99,9 @@ impl Recording {
         if profiler.clock_asked() == Clock::Wall {
             collector.record_wall_time();
         }
+        if chosen.uses_quiet_signal() {
+            collector.use_quiet_signal();
+        }
 
         let shared = Arc::new(Shared {
             collector: Mutex::new(collector),
@@ -145,11 +148,7 @@ impl Recording {
             "could not list the process's threads in /proc/self/task",
         ))?;
         if !collector.threads().knows(current_tid()) {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "/proc/self/task does not list the calling thread, so no thread would be sampled: /proc is of another PID \
-                 namespace; mount it anew in this one (unshare --mount-proc)",
-            ));
+            return Err(no_thread());
         }
         let mut process_timer = self.process_timer.lock();
         // One timer that sees all threads is better than many that leave some out, if nobody asked for the many.
@@ -164,6 +163,15 @@ impl Recording {
             collector.fall_back_to_process_timer();
             *process_timer = Some(timer);
         }
+        if profiler.engine_asked() == Engine::PerfEvent && collector.threads().armed_by_perf() == 0
+        {
+            let refused = collector.threads().refusals().next();
+            return Err(match refused {
+                Some((refusal, _)) => refused_event(&refusal),
+                None => no_thread(),
+            });
+        }
+        collector.settle_engine();
         // After that, so that new threads arm themselves as the others were.
         if profiler.hooks_threads() {
             collector.hook_new_threads();
@@ -347,6 +355,14 @@ fn next_number() -> u32 {
 
 pub(super) fn os(what: &str) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::with_source(ErrorKind::Os, what, source)
+}
+
+fn no_thread() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "/proc/self/task does not list the calling thread, so no thread would be sampled: /proc is of another PID \
+         namespace; mount it anew in this one (unshare --mount-proc)",
+    )
 }
 
 fn already_stopped() -> Error {

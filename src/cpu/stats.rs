@@ -36,6 +36,8 @@ pub struct Stats {
     pub lost: Lost,
     /// Records whose stack is not whole, by reason.
     pub truncated: Truncated,
+    /// Ticks that the program sent to itself: each is a sample of one period, which no clock saw. 0 by elapsed time.
+    pub sent: u64,
     /// Signals that were not ours to count: of another timer, or of a recording that had ended.
     pub foreign_signals: u64,
     /// What became of the process's CPU time; all zeros where elapsed time is recorded.
@@ -55,7 +57,8 @@ pub struct Stats {
     /// Threads that used CPU time while they blocked the signal of their clock (`SIGPROF`, or `SIGURG` of a perf event), by name
     /// and id: their ticks wait, and fall on the place where they unblock it, if they do.
     pub threads_blocking: Vec<String>,
-    /// The program has put a `SIGPROF` handler of its own in place of sigprof's: what ticked after that is missing.
+    /// The program has put a handler of its own in place of sigprof's for `SIGPROF`, and what ticked after that is missing; or for
+    /// `SIGURG`, and threads got timers in place of perf events.
     pub handler_replaced: bool,
     /// CPU time of the profiler's own thread, which is not in the profile.
     pub own_cpu: Duration,
@@ -66,14 +69,14 @@ pub struct Stats {
 /// What became of the CPU time that the process used while it was recorded, the profiler's own thread left out, except with
 /// [`Engine::ProcessTimer`], whose clock does not tell threads apart.
 ///
-/// `total` is by the process's own clock. The parts can exceed it by a part of a period for each thread, which is what sampling
-/// rounds to.
+/// `total` is by the process's own clock, and the parts add up to it. Where the ticks in stacks come to more, which by rounding they
+/// can by a part of a period for each thread, they stand for a little less than a period each.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct CpuTime {
     /// All of it.
     pub total: Duration,
-    /// In stacks: ticks times the period.
+    /// In stacks: ticks times the period, at most.
     pub in_stacks: Duration,
     /// In the frame `[lost]`: ticks that found no room.
     pub lost: Duration,
@@ -205,6 +208,7 @@ impl Stats {
             distinct_stacks: 0,
             lost: Lost::default(),
             truncated: Truncated::default(),
+            sent: 0,
             foreign_signals: 0,
             cpu: CpuTime::default(),
             wall: None,
@@ -293,11 +297,18 @@ impl Stats {
             ));
         }
         if self.handler_replaced {
-            lines.push("handler: the program replaced sigprof's SIGPROF handler while it recorded; ticks after that are missing".into());
+            lines.push("handler: the program replaced sigprof's handler of SIGPROF or SIGURG while it recorded; samples are missing".into());
+        }
+        if self.sent > 0 {
+            lines.push(format!(
+                "signals: {} ticks were sent by the program itself; they stand for {:.1} ms that no clock saw",
+                self.sent,
+                self.sent as f64 / self.effective_hz * 1e3
+            ));
         }
         if self.foreign_signals > 0 {
             lines.push(format!(
-                "signals: {} SIGPROF came from elsewhere and were not counted",
+                "signals: {} came from elsewhere, or from clocks that had been deleted, and were not counted",
                 self.foreign_signals
             ));
         }

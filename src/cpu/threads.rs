@@ -406,12 +406,12 @@ impl Threads {
             Some(ThreadClock::Timer(_)) => self.armed += 1,
             None => account.is_unarmed = self.arming.choice != Choice::Nothing,
         }
-        for refusal in &refused {
-            *self.refusals.entry(*refusal).or_default() += 1;
+        for refusal in refused.into_iter().flatten() {
+            *self.refusals.entry(refusal).or_default() += 1;
         }
         let refusal = match clock {
             Some(_) => None,
-            None => refused.last().copied(),
+            None => refused.into_iter().flatten().last(),
         };
         let look_after = match identity {
             Some(_) => FIRST_LOOK,
@@ -478,7 +478,7 @@ impl Threads {
         if !thread.is_sampled && !thread.is_blocking && !is_kept {
             self.fading.push(gone.serial);
         }
-        self.stop_clock(gone.clock);
+        self.stop_clock(gone.slot, gone.clock);
     }
 
     /// Before the lanes are emptied: the threads to [`forget`](Self::forget) after that, unless they turn up in them.
@@ -499,10 +499,11 @@ impl Threads {
         }
     }
 
-    fn stop_clock(&self, clock: Option<ThreadClock>) {
+    fn stop_clock(&self, slot: u32, clock: Option<ThreadClock>) {
         let Some(clock) = clock else { return };
         if let ThreadClock::PerfEvent(event) = &clock {
-            self.recorder.events.clear(event.fd());
+            let cookie = self.arming.cookie(slot);
+            self.recorder.events.clear(event.fd(), cookie);
         }
         self.recorder.births.budget.give_back(&clock);
     }
@@ -742,18 +743,36 @@ impl Threads {
         let clocks: Vec<_> = self
             .live
             .values_mut()
-            .filter_map(|live| live.clock.take())
+            .map(|live| (live.slot, live.clock.take()))
             .collect();
         clocks
             .into_iter()
-            .for_each(|clock| self.stop_clock(Some(clock)));
+            .for_each(|(slot, clock)| self.stop_clock(slot, clock));
     }
 
     /// Deletes all clocks, and makes no more.
     pub(super) fn disarm(&mut self) {
         self.hear();
+        self.recorder.births.forget();
         self.stop_clocks();
         self.arming.choice = Choice::Nothing;
+    }
+
+    /// Gives threads timers in place of perf events, whose signal is somebody else's by now.
+    pub(super) fn give_up_events(&mut self) {
+        self.arming.choice = Choice::ThreadTimer;
+        self.recorder.births.change(self.arming);
+        self.hear();
+        let has_event = |live: &Live| matches!(live.clock, Some(ThreadClock::PerfEvent(_)));
+        let tids: Vec<i32> = self
+            .live
+            .iter()
+            .filter(|(_, live)| has_event(live))
+            .map(|(&tid, _)| tid)
+            .collect();
+        for tid in tids {
+            self.rearm(tid, false);
+        }
     }
 
     /// Gives the slots back, once no handler looks at them for this recording.

@@ -18,6 +18,7 @@ use hashbrown::HashMap;
 
 use super::arming::Arming;
 use super::audit::UNSAMPLED;
+use super::births::random_part;
 use super::handler::Cookie;
 use super::recorder::Recorder;
 use super::sight::{Sight, run_so_far, see};
@@ -85,6 +86,11 @@ impl Wall {
         }
     }
 
+    /// From now on looks are asked for with another signal.
+    pub(super) fn look_with(&mut self, signal: libc::c_int) {
+        self.arming.quiet = signal;
+    }
+
     fn period_ns(&self) -> u64 {
         self.arming.rate.period_ns()
     }
@@ -114,7 +120,9 @@ impl Wall {
                 } => {
                     if self.stopped_ns.is_none() {
                         let since_ns = self.ns(at);
-                        let watched = Watched::new(tid, slot, since_ns, period_ns);
+                        let carried = random_part(self.arming.rate.period, serial, 2);
+                        let carried_ns = carried.as_nanos() as u64 - 1;
+                        let watched = Watched::new(tid, slot, since_ns, carried_ns);
                         self.watched.insert(serial, watched);
                         self.threads += 1;
                     }

@@ -93,13 +93,6 @@ struct Counter {
 }
 
 impl Counter {
-    fn new(period_ns: u64) -> Self {
-        // Rounds to the nearest.
-        Self {
-            carried_ns: period_ns / 2,
-        }
-    }
-
     fn weigh(&mut self, ns: u64, period_ns: u64) -> Weight {
         let sum_ns = self.carried_ns + ns;
         self.carried_ns = sum_ns % period_ns;
@@ -111,14 +104,16 @@ impl Counter {
 }
 
 impl Watched {
-    pub(super) fn new(tid: i32, slot: u32, since_ns: u64, period_ns: u64) -> Self {
+    /// `carried_ns` is a random part of a period, which the counts of its samples begin with: rounded, those of many short threads
+    /// are then right in sum.
+    pub(super) fn new(tid: i32, slot: u32, since_ns: u64, carried_ns: u64) -> Self {
         Self {
             tid,
             slot,
             accounted_ns: since_ns,
             ran_unseen_ns: 0,
             standing: Standing::Unknown { not_before_ns: 0 },
-            counter: Counter::new(period_ns),
+            counter: Counter { carried_ns },
             misses: 0,
             last: None,
         }
@@ -156,9 +151,9 @@ impl Watched {
         };
     }
 
-    /// Whether the last look was of no use, either.
+    /// Whether the last looks were of no use, either.
     pub(super) fn has_missed(&self) -> bool {
-        self.misses > 0
+        self.misses > 2
     }
 
     /// Whether a look that nobody has answered is to be given up: the thread may block the signal, or its record was lost.
@@ -310,7 +305,7 @@ mod tests {
 
     /// A thread that was found at `PLACE` with `run(1000, 5)`, and has no time without a place.
     fn found(now_ns: u64) -> Watched {
-        let mut thread = Watched::new(1, 0, 0, PERIOD);
+        let mut thread = Watched::new(1, 0, 0, PERIOD / 2);
         thread.pay(State::Waiting, now_ns, PERIOD);
         thread.found(PLACE, State::Waiting, run(1000, 5));
         thread
@@ -390,7 +385,7 @@ mod tests {
 
     #[test]
     fn counts_add_up_whatever_the_pieces() {
-        let mut thread = Watched::new(1, 0, 0, PERIOD);
+        let mut thread = Watched::new(1, 0, 0, PERIOD / 2);
         let counted: u64 = (1..=1000)
             .map(|i| thread.pay(State::Running, i * PERIOD / 3, PERIOD).count)
             .sum();

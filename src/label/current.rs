@@ -15,6 +15,8 @@ thread_local! {
     static MINE: Mine = const {
         Mine {
             top: RefCell::new(None),
+            scopes: RefCell::new(Vec::new()),
+            last_scope: Cell::new(0),
             slot: Cell::new(None),
         }
     };
@@ -24,6 +26,9 @@ thread_local! {
 struct Mine {
     /// The one that was set last.
     top: RefCell<Option<Arc<Node>>>,
+    /// What was set when other labels were entered, by a number.
+    scopes: RefCell<Vec<(u64, Option<Arc<Node>>)>>,
+    last_scope: Cell<u64>,
     slot: Cell<Option<(i32, &'static Slot)>>,
 }
 
@@ -41,6 +46,13 @@ impl Mine {
         // after that.
         compiler_fence(Ordering::SeqCst);
         self.top.replace(top)
+    }
+
+    /// As [`set`](Self::set); what was there is kept for the records that may refer to it.
+    fn swap(&self, top: Option<Arc<Node>>) -> Option<Arc<Node>> {
+        let before = self.set(top);
+        let_go(before.clone());
+        before
     }
 
     fn slot(&self, make: bool) -> Option<&'static Slot> {
@@ -62,7 +74,10 @@ impl Mine {
 
 impl Drop for Mine {
     fn drop(&mut self) {
-        let_go(self.set(None));
+        drop(self.swap(None));
+        for (_, before) in self.scopes.take() {
+            let_go(before);
+        }
         if let Some(slot) = self.slot(false) {
             slot.release(User::Labels);
         }
@@ -84,36 +99,78 @@ pub(super) fn push(key: Cow<'static, str>, value: Cow<'static, str>) -> u64 {
     number
 }
 
-/// Replaces all labels; the answer is what was there.
-pub(super) fn replace(top: Option<Arc<Node>>) -> Option<Arc<Node>> {
-    let before = MINE.try_with(|mine| mine.set(top)).ok()?;
-    // Kept by whoever gets the answer, and by the retired ones in case that they let go of it.
-    let_go(before.clone());
-    before
+/// Replaces all labels until [`leave`](leave); the answer is a number for that.
+pub(super) fn enter(top: Option<Arc<Node>>) -> u64 {
+    let enter = |mine: &Mine| {
+        let number = mine.last_scope.get() + 1;
+        mine.last_scope.set(number);
+        let before = mine.swap(top);
+        mine.scopes.borrow_mut().push((number, before));
+        number
+    };
+    MINE.try_with(enter).unwrap_or(0)
 }
 
-/// Takes off the label of a number, wherever it is; one that is not there was taken off with others.
+/// Puts the labels back that were there before [`enter`]. Out of turn, they are there once all have left that entered since.
+pub(super) fn leave(number: u64) {
+    let leave = |mine: &Mine| {
+        let mut scopes = mine.scopes.borrow_mut();
+        let Some(index) = scopes.iter().rposition(|&(scope, _)| scope == number) else {
+            return;
+        };
+        let (_, before) = scopes.remove(index);
+        match scopes.get_mut(index) {
+            Some((_, next)) => let_go(std::mem::replace(next, before)),
+            None => {
+                drop(scopes);
+                mine.swap(before);
+            }
+        }
+    };
+    // A thread that is about to be gone has none.
+    let _ = MINE.try_with(leave);
+}
+
+/// Takes off the label of a number, wherever it is: among those that are set, or those that [`leave`] will put back.
 pub(super) fn remove(number: u64) {
-    let Some(top) = get() else { return };
+    let remove = |mine: &Mine| {
+        let top = mine.top.borrow().clone();
+        if let Some(without) = without(top, number) {
+            mine.swap(without);
+            return;
+        }
+        for (_, before) in mine.scopes.borrow_mut().iter_mut().rev() {
+            if let Some(without) = without(before.clone(), number) {
+                let_go(std::mem::replace(before, without));
+                return;
+            }
+        }
+    };
+    let _ = MINE.try_with(remove);
+}
+
+/// A chain without the label of a number; `None` where it is not in it.
+fn without(top: Option<Arc<Node>>, number: u64) -> Option<Option<Arc<Node>>> {
     let mut above = Vec::new();
-    let mut next = Some(top);
+    let mut next = top;
     while let Some(node) = next {
         next = node.below.clone();
         if node.number == number {
-            let without = above
-                .into_iter()
-                .rev()
-                .fold(next, |below, node: Arc<Node>| {
-                    Some(Node::again(
-                        node.number,
-                        below,
-                        node.key.clone(),
-                        node.value.clone(),
-                    ))
-                });
-            replace(without);
-            return;
+            return Some(
+                above
+                    .into_iter()
+                    .rev()
+                    .fold(next, |below, node: Arc<Node>| {
+                        Some(Node::again(
+                            node.number,
+                            below,
+                            node.key.clone(),
+                            node.value.clone(),
+                        ))
+                    }),
+            );
         }
         above.push(node);
     }
+    None
 }

@@ -1,8 +1,8 @@
 //! A label and those that were set before it, and how it outlives the samples that refer to it.
 //!
 //! A handler puts the address of its thread's last label into the record of a sample, and marks the label as sampled. The flusher
-//! looks there when it empties the lanes. In between the thread may have taken the label off: then, if it is marked, it goes to
-//! the *retired* ones instead of being freed. A turn of the flusher takes those before it empties the lanes and frees them
+//! looks there when it empties the lanes. In between the thread may have taken the label off: then, if it or one below it is
+//! marked, it goes to the *retired* ones instead of being freed. A turn of the flusher takes those before it empties the lanes and frees them
 //! after it. No record can refer to one of them later: records of a label are committed while it is set, since handler and
 //! thread take turns.
 
@@ -55,6 +55,16 @@ impl Node {
     }
 }
 
+impl Drop for Node {
+    /// One after the other: a chain that is as long as a program makes it must not take as much stack.
+    fn drop(&mut self) {
+        let mut next = self.below.take();
+        while let Some(node) = next {
+            next = Arc::into_inner(node).and_then(|mut node| node.below.take());
+        }
+    }
+}
+
 /// Keys and values of a node and those below it; of equal keys the one on top.
 pub(super) fn visible(top: Option<&Node>) -> Vec<(&str, &str)> {
     let mut labels: Vec<(&str, &str)> = Vec::new();
@@ -93,8 +103,14 @@ static RETIRED: AtomicPtr<Retired> = AtomicPtr::new(null_mut());
 /// Lets go of a node that its slot does not refer to any more.
 pub(super) fn let_go(node: Option<Arc<Node>>) {
     let Some(node) = node else { return };
-    let is_recorded = || Slots::get().is_some_and(Slots::is_recording);
-    if !node.is_sampled.load(Ordering::Relaxed) || !is_recorded() {
+    // Any of them can have been on top.
+    let chain = std::iter::successors(Some(&node), |node| node.below.as_ref());
+    let is_sampled = || {
+        chain
+            .clone()
+            .any(|node| node.is_sampled.load(Ordering::Relaxed))
+    };
+    if !Slots::get().is_some_and(Slots::is_recording) || !is_sampled() {
         return;
     }
     let retired = Box::into_raw(Box::new(Retired {
@@ -154,6 +170,13 @@ mod tests {
         slots.set_recording(true);
         let_go(Some(node));
         assert!(seen.upgrade().is_some());
+        drop(Taken::now());
+        assert!(seen.upgrade().is_none());
+        let sampled = Node::new(None, "key".into(), "value".into());
+        sampled.is_sampled.store(true, Ordering::Relaxed);
+        let seen = Arc::downgrade(&sampled);
+        let_go(Some(Node::new(Some(sampled), "top".into(), "value".into())));
+        assert!(seen.upgrade().is_some(), "below one that was not sampled");
         drop(Taken::now());
         assert!(seen.upgrade().is_none());
         let unsampled = Node::new(None, "key".into(), "value".into());

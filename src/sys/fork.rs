@@ -10,6 +10,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::memory::Pages;
+use super::signal::with_signals_blocked;
 
 /// A value of all-zero-valid type in a page of its own that reads as zeros in a forked child. Never freed.
 ///
@@ -93,14 +94,16 @@ extern "C" fn unlock() {
 }
 
 /// Runs `f` while no other thread forks through the C library: for what a child must not inherit half done, a lock that `f`
-/// takes or a file that it opens for a moment. Calls do not nest.
+/// takes or a file that it opens for a moment. Calls do not nest; signals wait, since a handler of the program's may fork, too.
 pub(crate) fn holding_off_forks<T>(f: impl FnOnce() -> T) -> T {
     FORKS_WAIT.call_once(|| {
         // SAFETY: the hooks lock and unlock a mutex that is never destroyed.
         unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
     });
-    lock();
-    let result = f();
-    unlock();
-    result
+    with_signals_blocked(|| {
+        lock();
+        let result = f();
+        unlock();
+        result
+    })
 }

@@ -10,6 +10,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::fork::holding_off_forks;
+
 /// An event that sends a signal to one thread for each period of CPU time that the thread uses; closed on drop.
 #[derive(Debug)]
 pub(crate) struct TaskClock {
@@ -80,28 +82,34 @@ impl TaskClock {
         };
         const ANY_CPU: libc::c_int = -1;
         const NO_GROUP: libc::c_int = -1;
-        // SAFETY: `attributes` is read only, and as long as its size says.
-        let fd = super::check(unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                tid,
-                ANY_CPU,
-                NO_GROUP,
-                PERF_FLAG_FD_CLOEXEC,
-            )
-        })? as RawFd;
+        // A child that is forked before the descriptor is noted would keep it.
+        holding_off_forks(|| {
+            // SAFETY: `attributes` is read only, and as long as its size says.
+            let fd = super::check(unsafe {
+                libc::syscall(
+                    libc::SYS_perf_event_open,
+                    &raw const attributes,
+                    tid,
+                    ANY_CPU,
+                    NO_GROUP,
+                    PERF_FLAG_FD_CLOEXEC,
+                )
+            })? as RawFd;
+            Self::of(fd)
+        })
+    }
+
+    /// The event behind a descriptor that was opened a moment ago.
+    fn of(fd: RawFd) -> io::Result<Self> {
         match id(fd) {
             Some(id) if note(fd) => Ok(Self { fd, id }),
-            seen => {
-                let error = match seen {
-                    Some(_) => io::Error::from_raw_os_error(libc::EMFILE),
-                    None => io::Error::last_os_error(),
-                };
-                // SAFETY: the descriptor was opened a moment ago.
+            Some(_) => {
+                // SAFETY: the event that was opened a moment ago.
                 unsafe { libc::close(fd) };
-                Err(error)
+                Err(io::Error::from_raw_os_error(libc::EMFILE))
             }
+            // Somebody has closed it, and the number may be a file of theirs by now.
+            None => Err(io::Error::last_os_error()),
         }
     }
 
@@ -111,11 +119,15 @@ impl TaskClock {
             kind: F_OWNER_TID,
             tid,
         };
+        if !self.is_open() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
         // SAFETY: the descriptor is this value's; `owner` is read only.
         unsafe {
             super::check(libc::fcntl(self.fd, F_SETOWN_EX, &raw const owner).into())?;
             super::check(libc::fcntl(self.fd, F_SETSIG, signal).into())?;
-            super::check(libc::fcntl(self.fd, libc::F_SETFL, libc::O_ASYNC).into())?;
+            let flags = super::check(libc::fcntl(self.fd, libc::F_GETFL).into())? as libc::c_int;
+            super::check(libc::fcntl(self.fd, libc::F_SETFL, flags | libc::O_ASYNC).into())?;
         }
         Ok(())
     }
@@ -133,8 +145,8 @@ impl TaskClock {
 
 impl Drop for TaskClock {
     fn drop(&mut self) {
-        forget(self.fd);
         if self.is_open() {
+            forget(self.fd);
             // Disabled, because a forked child may hold the descriptor, and the event with it, for longer.
             // SAFETY: the descriptor means this event, which this value owns.
             unsafe {
