@@ -20,7 +20,7 @@ pub enum Clock {
     /// profile's time is `wall/nanoseconds`, and each sample has a label `state`: `running` (on a CPU, or waiting for one) or
     /// `waiting`. One that has woken, and has not got a CPU yet, still counts as waiting.
     ///
-    /// The profiler's own thread drives it. At each tick it sends `SIGPROF` to up to eight threads, those that have waited for it
+    /// The profiler's own thread drives it. At each tick it sends `SIGURG` to up to eight threads, those that have waited for it
     /// longest first, and the time since a thread's last sample goes to the stack that was found. A thread that was found
     /// waiting, and whose CPU clock has not moved since, is taken to wait there still and gets no signal.
     ///
@@ -33,7 +33,9 @@ pub enum Clock {
     /// Above 1000 Hz a look stands for several periods, since the profiler's thread ticks at most so often.
     ///
     /// A thread that has waited for more than a second is checked every 100 ms. Time that it ran in between goes to the place where
-    /// it is next seen to run, and the rest to the place where it waited.
+    /// it is next seen to run, and the rest to the place where it waited. Which state a thread was in is exact for runs and waits
+    /// that are long against a tick; of one that runs for about a tick at a time, the running share can be a quarter too low, and
+    /// lower where several threads do so at once. Totals are exact all the same.
     ///
     /// Time for which no stack was found is in the frame `[unsampled]`: of a thread that blocks `SIGURG`, at a thread's end, and
     /// what a thread ran that was never seen to run.

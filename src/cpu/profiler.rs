@@ -100,7 +100,8 @@ impl Profiler {
     /// Whether threads that begin while the recording runs arm themselves, before their first instruction; by default they do.
     ///
     /// To that end the word through which each loaded library calls `pthread_create` is made to lead through a function of
-    /// sigprof's until the recording stops. Without it, a new thread is found within some 10 ms, and what it did before is
+    /// sigprof's until the recording stops. A thread's clock is then made on the thread: where it runs under a filter of system calls
+    /// that kills on `perf_event_open` or `timer_create`, and the thread that starts the recording does not, this must be off. Without it, a new thread is found within some 10 ms, and what it did before is
     /// `[unsampled]`.
     pub fn hook_threads(mut self, hook: bool) -> Self {
         self.hook_threads = hook;

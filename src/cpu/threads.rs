@@ -25,7 +25,7 @@ const FIRST_LOOKS_PER_SCAN: usize = 1024;
 
 /// When a new thread is looked at again: it often names itself only after it has begun.
 const FIRST_LOOK: Duration = Duration::from_millis(5);
-/// The longest time between two looks at a thread.
+/// The longest time between two looks at a thread, where there are not more than a hundred.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// The longest time between two scans that list all threads. Between, a scan lists them only if one may have begun; where it
@@ -528,6 +528,8 @@ impl Threads {
     }
 
     fn look_at(&mut self, tid: i32) {
+        // With many threads each is looked at less often, so that all of them together are not looked at more often.
+        let last_look = LAST_LOOK.max(Duration::from_millis(10) * self.live.len() as u32);
         let (Some(live), Some(seen)) = (self.live.get_mut(&tid), identity(tid)) else {
             return;
         };
@@ -543,7 +545,7 @@ impl Threads {
         }
         live.start_time = Some(seen.start_time);
         live.next_look = Instant::now() + live.look_after;
-        live.look_after = (live.look_after * 4).min(LAST_LOOK);
+        live.look_after = (live.look_after * 4).min(last_look);
         let Some(thread) = self.known.get_mut(&live.serial) else {
             return;
         };
