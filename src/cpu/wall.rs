@@ -46,6 +46,15 @@ const LATE_CHECK_NS: u64 = 100_000_000;
 /// The least time between two checks of a thread, for each that there is: 1 % of a CPU for reading clocks, whatever their number.
 const CHECK_NS_PER_THREAD: u64 = 30_000;
 
+/// Which threads are checked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Checks {
+    Due,
+    All,
+    /// All, and no more after that.
+    Last,
+}
+
 /// All threads of the process but the profiler's own, by elapsed time.
 #[derive(Debug)]
 pub(super) struct Wall {
@@ -222,7 +231,7 @@ impl Wall {
         self.next_tick = now + Duration::from_nanos(tick_ns / 2 + self.random % tick_ns);
 
         let now_ns = self.ns(now);
-        self.check(now_ns, false, table);
+        self.check(now_ns, Checks::Due, table);
         let mut waiting: Vec<(u64, u32)> = self
             .watched
             .iter()
@@ -248,12 +257,13 @@ impl Wall {
     }
 
     /// Looks at the clocks of the threads that wait: all of them, or those that are due.
-    fn check(&mut self, now_ns: u64, all: bool, table: &mut StackTable) {
+    fn check(&mut self, now_ns: u64, checks: Checks, table: &mut StackTable) {
+        let (all, is_last) = (checks != Checks::Due, checks == Checks::Last);
         let period_ns = self.period_ns();
         let least_ns = self.watched.len() as u64 * CHECK_NS_PER_THREAD;
         // Within a period, each tick will do.
         let soon_ns = if least_ns > period_ns { least_ns } else { 0 };
-        let checks = (soon_ns, LATE_CHECK_NS.max(least_ns));
+        let spacing = (soon_ns, LATE_CHECK_NS.max(least_ns));
         let mut watched = std::mem::take(&mut self.watched);
         for thread in watched.values_mut() {
             if thread.gives_up(now_ns) {
@@ -281,13 +291,14 @@ impl Wall {
                 } if all || next_check_ns <= now_ns => {
                     let found = match Clock::thread_cpu(thread.tid).now_ns() {
                         Ok(cpu_ns) if cpu_ns == run.cpu_ns => {
-                            thread.rests(now_ns, period_ns, checks)
+                            thread.rests(now_ns, period_ns, spacing)
                         }
                         Ok(cpu_ns) => {
                             let scheduled = run.scheduled.and_then(|_| scheduled(thread.tid));
                             thread.has_run(Run { cpu_ns, scheduled }, now_ns, period_ns)
                         }
-                        // It is gone, and when that was is still to be heard.
+                        // It is gone. When that was is still to be heard, unless it is too late for that.
+                        Err(_) if is_last => thread.rests(now_ns, period_ns, spacing),
                         Err(_) => None,
                     };
                     if let Some((place, weight)) = found {
@@ -351,14 +362,14 @@ impl Wall {
     /// Brings the time of threads at rest up to date.
     pub(super) fn account(&mut self, table: &mut StackTable) {
         if self.stopped_ns.is_none() {
-            self.check(self.ns(Instant::now()), true, table);
+            self.check(self.ns(Instant::now()), Checks::All, table);
         }
     }
 
     /// The recording ends. Looks that are on their way can still be answered.
     pub(super) fn stop(&mut self, table: &mut StackTable) {
         let now_ns = self.ns(Instant::now());
-        self.check(now_ns, true, table);
+        self.check(now_ns, Checks::Last, table);
         self.stopped_ns = Some(now_ns);
     }
 
