@@ -60,17 +60,24 @@ pub(super) struct Ended {
 /// Threads that can begin or end between two turns of the flusher.
 const MOST_EVENTS: usize = 16 * 1024;
 
+/// Room for what threads tell, which is never added to. Somebody may hold the allocator's lock and wait for a thread to begin: so
+/// neither may the thread allocate or free, nor anybody else while the lock is held that the thread takes to tell.
+pub(super) fn room() -> Vec<Event> {
+    Vec::with_capacity(MOST_EVENTS)
+}
+
 impl Births {
     /// From now on threads that begin arm themselves.
     pub(super) fn open(&self, arming: Arming) {
-        // Room that is never added to: threads that begin or end may not allocate, since they may do so while somebody holds
-        // the allocator's lock and waits for them.
+        let room = room();
         // So that no thread's beginning has to make the seed.
         random((0, 0));
-        let mut told = self.told.lock();
-        told.arming = Some(arming);
-        told.events.clear();
-        told.events.reserve_exact(MOST_EVENTS);
+        let old = {
+            let mut told = self.told.lock();
+            told.arming = Some(arming);
+            std::mem::replace(&mut told.events, room)
+        };
+        drop(old);
     }
 
     /// From now on they do it another way.
@@ -83,9 +90,9 @@ impl Births {
         self.told.lock().arming = None;
     }
 
-    /// What has happened since the last call, in order.
-    pub(super) fn take(&self, into: &mut Vec<Event>) {
-        into.append(&mut self.told.lock().events);
+    /// What has happened since the last call, in order, in exchange for [`room`].
+    pub(super) fn take(&self, room: Vec<Event>) -> Vec<Event> {
+        std::mem::replace(&mut self.told.lock().events, room)
     }
 
     /// A number for a thread, which no other thread gets as long as this process lives.
@@ -103,7 +110,7 @@ impl Births {
 
     /// Gives the room back, once nobody tells anything any more.
     pub(super) fn forget(&self) {
-        self.told.lock().events = Vec::new();
+        drop(self.take(Vec::new()));
     }
 
     /// Gives the event back where it cannot be told.

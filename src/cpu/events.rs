@@ -54,15 +54,19 @@ impl Events {
         }
     }
 
-    /// What the event's signal stands for, and the period to set if this is the first. *Async-signal-safe.*
-    pub(super) fn get(&self, fd: RawFd) -> Option<(Cookie, Option<u64>)> {
-        let event = self.at(fd)?;
-        let cookie = Cookie::from_u64(event.cookie.load(Ordering::Acquire));
-        let period = match event.pending_period.load(Ordering::Relaxed) {
+    /// What the event's signal stands for. *Async-signal-safe.*
+    pub(super) fn get(&self, fd: RawFd) -> Option<Cookie> {
+        let cookie = Cookie::from_u64(self.at(fd)?.cookie.load(Ordering::Acquire));
+        (cookie.recording != 0).then_some(cookie)
+    }
+
+    /// The period in nanoseconds to set, if this is the event's first signal. For a handler on the event's thread.
+    /// *Async-signal-safe.*
+    pub(super) fn take_period(&self, fd: RawFd) -> Option<u64> {
+        let pending = &self.at(fd)?.pending_period;
+        match pending.load(Ordering::Relaxed) {
             0 => None,
-            // Only the handler of the event's one thread comes here.
-            _ => Some(event.pending_period.swap(0, Ordering::Relaxed)),
-        };
-        (cookie.recording != 0).then_some((cookie, period))
+            _ => Some(pending.swap(0, Ordering::Relaxed)),
+        }
     }
 }

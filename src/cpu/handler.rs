@@ -35,7 +35,7 @@ impl Cookie {
     }
 }
 
-/// Handles `SIGPROF`. *Async-signal-safe.*
+/// Handles `SIGPROF`, and `SIGURG` where that is one of the recording's signals. *Async-signal-safe.*
 ///
 /// While nothing is recorded (before, after, or in a forked child) it does nothing.
 pub(super) extern "C" fn on_signal(
@@ -62,12 +62,7 @@ pub(super) extern "C" fn on_signal(
             overrun.saturating_add(1),
         ),
         Tick::Descriptor { fd } => match recorder.events.get(fd) {
-            Some((cookie, period)) => {
-                if let Some(period) = period {
-                    set_period(fd, period);
-                }
-                (Source::Clock, Some(cookie), 1)
-            }
+            Some(cookie) => (Source::Clock, Some(cookie), 1),
             None => return foreign(recorder),
         },
         Tick::Look { cookie } => (Source::Look, Some(Cookie::from_u64(cookie)), 1),
@@ -94,6 +89,11 @@ pub(super) extern "C" fn on_signal(
         && !slot.is_of(current_tid())
     {
         return foreign(recorder);
+    }
+    if let Tick::Descriptor { fd } = tick
+        && let Some(period_ns) = recorder.events.take_period(fd)
+    {
+        set_period(fd, period_ns);
     }
     let serial = slot.map_or(0, |slot| slot.serial.load(Ordering::Relaxed));
     let tid = match (serial, tid) {
@@ -146,8 +146,8 @@ fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
         return Some(weight);
     };
     let periods = periods_due(due_ns, now_ns, pace.period_ns);
-    slot.due_ns
-        .store(due_ns + periods * pace.period_ns, Ordering::Relaxed);
+    let next_ns = due_ns.saturating_add(periods.saturating_mul(pace.period_ns));
+    slot.due_ns.store(next_ns, Ordering::Relaxed);
     match periods {
         0 => None,
         periods => Some(u32::try_from(periods).unwrap_or(u32::MAX)),
@@ -161,7 +161,7 @@ fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
     let late_ns = now_ns.checked_sub(due_ns);
     late_ns
         .and_then(|late_ns| late_ns.checked_div(period_ns))
-        .map_or(0, |periods| periods + 1)
+        .map_or(0, |periods| periods.saturating_add(1))
 }
 
 /// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period (a slow filter of the

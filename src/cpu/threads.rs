@@ -62,6 +62,7 @@ pub(super) struct Threads {
     armed: u64,
     armed_by_perf: u64,
     tids: Vec<i32>,
+    /// Room to be exchanged for what threads have told.
     events: Vec<Event>,
     /// Ids that the last scan saw for the first time, where threads arm themselves.
     newcomers: HashSet<i32>,
@@ -177,7 +178,7 @@ impl Threads {
             armed: 0,
             armed_by_perf: 0,
             tids: Vec::new(),
-            events: Vec::new(),
+            events: births::room(),
             newcomers: HashSet::new(),
             leaving: HashSet::new(),
             changes: None,
@@ -284,8 +285,8 @@ impl Threads {
 
     /// Takes note of the threads that have begun or ended by themselves.
     pub(super) fn hear(&mut self) {
-        let mut events = std::mem::take(&mut self.events);
-        self.recorder.births.take(&mut events);
+        let room = std::mem::take(&mut self.events);
+        let mut events = self.recorder.births.take(room);
         for event in events.drain(..) {
             match event {
                 Event::Born(born) => self.admit(born),

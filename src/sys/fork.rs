@@ -81,29 +81,53 @@ struct ForkLock(UnsafeCell<libc::pthread_mutex_t>);
 unsafe impl Sync for ForkLock {}
 
 static FORKS: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+/// Held for system calls alone: never while something is allocated, or another lock waited for.
+static FORKS_BRIEFLY: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 static FORKS_WAIT: Once = Once::new();
 
+impl ForkLock {
+    fn lock(&self) {
+        // SAFETY: an initialized mutex, which is never destroyed.
+        unsafe { libc::pthread_mutex_lock(self.0.get()) };
+    }
+
+    fn unlock(&self) {
+        // SAFETY: as above; the calling thread locked it.
+        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+    }
+
+    fn hold<T>(&self, f: impl FnOnce() -> T) -> T {
+        FORKS_WAIT.call_once(|| {
+            // SAFETY: the hooks lock and unlock mutexes that are never destroyed.
+            unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+        });
+        with_signals_blocked(|| {
+            self.lock();
+            let result = f();
+            self.unlock();
+            result
+        })
+    }
+}
+
 extern "C" fn lock() {
-    // SAFETY: an initialized mutex, which is never destroyed.
-    unsafe { libc::pthread_mutex_lock(FORKS.0.get()) };
+    FORKS.lock();
+    FORKS_BRIEFLY.lock();
 }
 
 extern "C" fn unlock() {
-    // SAFETY: as above; the calling thread locked it.
-    unsafe { libc::pthread_mutex_unlock(FORKS.0.get()) };
+    FORKS_BRIEFLY.unlock();
+    FORKS.unlock();
 }
 
 /// Runs `f` while no other thread forks through the C library: for what a child must not inherit half done, a lock that `f`
 /// takes or a file that it opens for a moment. Calls do not nest; signals wait, since a handler of the program's may fork, too.
 pub(crate) fn holding_off_forks<T>(f: impl FnOnce() -> T) -> T {
-    FORKS_WAIT.call_once(|| {
-        // SAFETY: the hooks lock and unlock a mutex that is never destroyed.
-        unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
-    });
-    with_signals_blocked(|| {
-        lock();
-        let result = f();
-        unlock();
-        result
-    })
+    FORKS.hold(f)
+}
+
+/// As [`holding_off_forks`], for system calls alone: `f` allocates nothing and waits for nobody. For threads that begin, whose
+/// creator may hold the allocator's lock until they run: they must not wait for somebody who waits for that.
+pub(crate) fn holding_off_forks_briefly<T>(f: impl FnOnce() -> T) -> T {
+    FORKS_BRIEFLY.hold(f)
 }

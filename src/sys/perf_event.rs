@@ -10,7 +10,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::fork::holding_off_forks;
+use super::fork::holding_off_forks_briefly;
 
 /// An event that sends a signal to one thread for each period of CPU time that the thread uses; closed on drop.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl TaskClock {
         const ANY_CPU: libc::c_int = -1;
         const NO_GROUP: libc::c_int = -1;
         // A child that is forked before the descriptor is noted would keep it.
-        holding_off_forks(|| {
+        holding_off_forks_briefly(|| {
             // SAFETY: `attributes` is read only, and as long as its size says.
             let fd = super::check(unsafe {
                 libc::syscall(
