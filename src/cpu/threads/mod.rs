@@ -1,6 +1,11 @@
 //! The process's threads while it is recorded: discover, arm, retire.
 #![forbid(unsafe_code)]
 
+mod account;
+mod figures;
+mod heard;
+mod looks;
+
 use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -8,25 +13,15 @@ use std::time::{Duration, Instant};
 use hashbrown::{HashMap, HashSet};
 
 use super::arming::{Armed, Arming, Choice, Refusal, ThreadClock};
-use super::births::{self, Born, Ended, Event};
+use super::births::{self, Event};
 use super::recorder::Recorder;
+pub(super) use account::Account;
+use looks::FIRST_LOOK;
+
 use crate::aggregate::ThreadLabels;
 use crate::slots::User;
 use crate::sys::clock::Clock;
 use crate::sys::thread::{Identity, NewestId, TaskDir, identity};
-
-/// Known threads that one scan looks at again, for their names and whether they are still the same, at 11 µs each: enough to see
-/// 400 threads a second, and with more threads each of them less often.
-const LOOKS_PER_SCAN: usize = 4;
-/// With many threads the looks grow, to this: 1.8 % of a CPU.
-const MOST_LOOKS_PER_SCAN: usize = 16;
-/// Threads whose name nobody has read yet have precedence.
-const FIRST_LOOKS_PER_SCAN: usize = 1024;
-
-/// When a new thread is looked at again: it often names itself only after it has begun.
-const FIRST_LOOK: Duration = Duration::from_millis(5);
-/// The longest time between two looks at a thread, where there are not more than a hundred.
-const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// The longest time between two scans that list all threads. Between, a scan lists them only if one may have begun; where it
 /// cannot tell (a container that makes up `/proc/loadavg`), new threads wait for this.
@@ -35,9 +30,6 @@ const FULL_SCAN: Duration = Duration::from_millis(100);
 /// CPU time after which a thread that a scan finds is taken to be one that does not arm itself: one that does has done so
 /// after a tenth of it.
 const ARMS_ITSELF_WITHIN_NS: u64 = 500_000;
-
-/// CPU time without a tick after which a thread that blocks the signal is told of. Threads that end block it, too, but for less.
-const BLOCKS_AFTER_NS: u64 = 20_000_000;
 
 /// All threads of the process but the profiler's own, each under a serial number that is never used twice.
 #[derive(Debug)]
@@ -115,51 +107,6 @@ pub(super) struct Thread {
     is_blocking: bool,
 }
 
-/// CPU time of a thread, by its clock.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Account {
-    /// Before it was armed, and while it could not be.
-    pub(super) unarmed_ns: u64,
-    /// On its clock when it was armed.
-    armed_at_ns: u64,
-    /// On its clock when it was last looked at.
-    seen_at_ns: u64,
-    /// Periods in its samples.
-    pub(super) ticks: u64,
-    /// Periods whose samples were lost.
-    pub(super) lost: u64,
-    /// It has no clock of its own.
-    is_unarmed: bool,
-}
-
-impl Account {
-    /// CPU time since it was armed, as far as its clock was read.
-    pub(super) fn armed_ns(&self) -> u64 {
-        match self.is_unarmed {
-            true => 0,
-            false => self.seen_at_ns.saturating_sub(self.armed_at_ns),
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn armed_from_zero(armed_ns: u64, unarmed_ns: u64, ticks: u64, lost: u64) -> Self {
-        Self {
-            seen_at_ns: armed_ns,
-            unarmed_ns,
-            ticks,
-            lost,
-            ..Self::default()
-        }
-    }
-
-    fn see(&mut self, cpu_ns: u64) {
-        if self.is_unarmed {
-            self.unarmed_ns += cpu_ns.saturating_sub(self.seen_at_ns);
-        }
-        self.seen_at_ns = self.seen_at_ns.max(cpu_ns);
-    }
-}
-
 impl Threads {
     pub(super) fn new(recorder: &'static Recorder, arming: Arming) -> io::Result<Self> {
         Ok(Self {
@@ -193,28 +140,6 @@ impl Threads {
     /// The profiler's own thread.
     pub(super) fn own(&self) -> Option<i32> {
         self.own
-    }
-
-    /// From now on [`take_changes`](Self::take_changes) says which threads come and go. Called before the first scan.
-    pub(super) fn note_changes(&mut self) {
-        self.changes = Some(Vec::new());
-    }
-
-    /// The threads that have come and gone since the last call, as far as they were heard of.
-    pub(super) fn take_changes(&mut self) -> Vec<Change> {
-        self.changes
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
-    }
-
-    /// From now on threads that begin arm themselves.
-    pub(super) fn expect_births(&mut self) {
-        self.is_hooked = true;
-    }
-
-    pub(super) fn is_hooked(&self) -> bool {
-        self.is_hooked
     }
 
     /// Arms the threads that run when the recording starts.
@@ -283,51 +208,6 @@ impl Threads {
         !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS
     }
 
-    /// Takes note of the threads that have begun or ended by themselves.
-    pub(super) fn hear(&mut self) {
-        let room = std::mem::take(&mut self.events);
-        let mut events = self.recorder.births.take(room);
-        for event in events.drain(..) {
-            match event {
-                Event::Born(born) => self.admit(born),
-                Event::Ended(ended) => self.bury(&ended),
-            }
-        }
-        self.events = events;
-    }
-
-    fn admit(&mut self, born: Born) {
-        // Whoever had the id is gone, or it was armed from here meanwhile.
-        self.retire(born.tid, None, born.at);
-        self.newcomers.remove(&born.tid);
-        self.leaving.remove(&born.tid);
-        let account = Account {
-            unarmed_ns: born.cpu_ns,
-            armed_at_ns: born.cpu_ns,
-            seen_at_ns: born.cpu_ns,
-            ..Account::default()
-        };
-        self.enlist(born.tid, born.serial, born.slot, born.armed, account, None);
-        self.note_came(born.tid, born.at);
-    }
-
-    fn bury(&mut self, ended: &Ended) {
-        if let Some(thread) = self.known.get_mut(&ended.serial) {
-            thread.account.see(ended.cpu_ns);
-            let len = ended.name.iter().position(|&b| b == 0);
-            let name = &ended.name[..len.unwrap_or(ended.name.len())];
-            thread.labels.name = String::from_utf8_lossy(name).into_owned();
-        }
-        if self
-            .live
-            .get(&ended.tid)
-            .is_some_and(|live| live.serial == ended.serial)
-        {
-            self.retire(ended.tid, Some(ended.cpu_ns), ended.at);
-            self.leaving.insert(ended.tid);
-        }
-    }
-
     /// A thread that was found. What it did before the recording started is not the recording's.
     fn discover(&mut self, tid: i32, was_before: bool) {
         let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
@@ -362,19 +242,6 @@ impl Threads {
         };
         self.enlist(tid, serial, slot, armed, account, identity);
         self.note_came(tid, Instant::now());
-    }
-
-    /// Says that a thread has come, if it has not gone at once.
-    fn note_came(&mut self, tid: i32, at: Instant) {
-        if let (Some(live), Some(changes)) = (self.live.get_mut(&tid), &mut self.changes) {
-            live.since = at;
-            changes.push(Change::Came {
-                serial: live.serial,
-                tid,
-                slot: live.slot,
-                at,
-            });
-        }
     }
 
     fn enlist(
@@ -509,98 +376,6 @@ impl Threads {
         self.recorder.births.budget.give_back(&clock);
     }
 
-    /// Looks again at a few threads that are due: names change, and an id can be another thread's by now.
-    fn look_again(&mut self) {
-        let now = Instant::now();
-        let looks = (self.live.len() / 100).clamp(LOOKS_PER_SCAN, MOST_LOOKS_PER_SCAN);
-        let mut due: Vec<(bool, Instant, i32)> = self
-            .live
-            .iter()
-            .filter(|(_, live)| live.next_look <= now)
-            .map(|(&tid, live)| (live.start_time.is_some(), live.next_look, tid))
-            .collect();
-        // Those without a name, and those that have waited longest, so that each has its turn.
-        due.sort_unstable();
-        let nameless = due.partition_point(|(is_named, ..)| !is_named);
-        let looks = looks.max(nameless.min(FIRST_LOOKS_PER_SCAN));
-        for (_, _, tid) in due.into_iter().take(looks) {
-            self.look_at(tid);
-        }
-    }
-
-    fn look_at(&mut self, tid: i32) {
-        // With many threads each is looked at less often, so that all of them together are not looked at more often.
-        let last_look = LAST_LOOK.max(Duration::from_millis(10) * self.live.len() as u32);
-        let (Some(live), Some(seen)) = (self.live.get_mut(&tid), identity(tid)) else {
-            return;
-        };
-        let is_other = live
-            .start_time
-            .is_some_and(|start| start != seen.start_time);
-        let is_closed =
-            matches!(&live.clock, Some(ThreadClock::PerfEvent(event)) if !event.is_open());
-        if is_other || is_closed || live.refusal.is_some() {
-            // An event that the program closed, and a clock that was refused, are asked for again.
-            self.rearm(tid, is_other);
-            return;
-        }
-        live.start_time = Some(seen.start_time);
-        live.next_look = Instant::now() + live.look_after;
-        live.look_after = (live.look_after * 4).min(last_look);
-        let Some(thread) = self.known.get_mut(&live.serial) else {
-            return;
-        };
-        if let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() {
-            thread.account.see(cpu_ns);
-            // CPU time without a tick, and the signal blocked: the one explains the other.
-            let (ticks, cpu_before_ns) = live.last_look;
-            let used_ns = cpu_ns.saturating_sub(cpu_before_ns);
-            let signal = match live.clock {
-                Some(ThreadClock::PerfEvent(_)) => self.arming.quiet,
-                _ => self.arming.signal,
-            };
-            if thread.account.ticks != ticks || !seen.blocks(signal) {
-                live.last_look = (thread.account.ticks, cpu_ns);
-            } else if used_ns > BLOCKS_AFTER_NS.max(2 * self.arming.rate.period_ns()) {
-                thread.is_blocking = true;
-            }
-        }
-        thread.labels.name = seen.name;
-    }
-
-    fn rearm(&mut self, tid: i32, is_other: bool) {
-        let Some(live) = self.live.get(&tid) else {
-            return;
-        };
-        if let (Some(refusal), false) = (live.refusal, is_other)
-            && let Some(count) = self.refusals.get_mut(&refusal)
-        {
-            *count = count.saturating_sub(1);
-        }
-        let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
-        let cpu_ns = if is_other { None } else { cpu_ns };
-        self.retire(tid, cpu_ns, Instant::now());
-        self.discover(tid, !is_other);
-    }
-
-    /// Reads the names and the clocks of the live threads, as they are now.
-    pub(super) fn refresh(&mut self) {
-        let Self { live, known, .. } = self;
-        let mut sampled = Vec::new();
-        for (&tid, live) in live.iter() {
-            let Some(thread) = known.get_mut(&live.serial) else {
-                continue;
-            };
-            if let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() {
-                thread.account.see(cpu_ns);
-            }
-            if thread.is_sampled || thread.labels.name.is_empty() {
-                sampled.push(tid);
-            }
-        }
-        sampled.into_iter().for_each(|tid| self.look_at(tid));
-    }
-
     /// The serial number that a sample is counted under: that of its own clock's thread, or of the live thread of an id.
     /// `ticks` are the periods of the thread's own clock that it stands for.
     pub(super) fn serial_of(&mut self, serial: u32, tid: i32, ticks: u64) -> u32 {
@@ -646,11 +421,6 @@ impl Threads {
         serial
     }
 
-    /// Whether a thread of this id was found and is alive.
-    pub(super) fn knows(&self, tid: i32) -> bool {
-        self.live.contains_key(&tid)
-    }
-
     /// Samples of a thread may come, so its name is kept.
     pub(super) fn expect_sample(&mut self, serial: u32) {
         if let Some(thread) = self.known.get_mut(&serial) {
@@ -663,63 +433,6 @@ impl Threads {
         if let Some(thread) = self.known.get_mut(&serial) {
             thread.is_blocking = true;
         }
-    }
-
-    /// What the samples of a serial number are labelled with.
-    pub(super) fn labels(&self, serial: u32) -> Option<ThreadLabels> {
-        Some(self.known.get(&serial)?.labels.clone())
-    }
-
-    /// The accounts of the threads that are known, and of all others together.
-    pub(super) fn accounts(&self) -> (impl Iterator<Item = (u32, Account)>, Account) {
-        let lost: HashMap<u32, u64> = self
-            .live
-            .values()
-            .filter_map(|live| {
-                let slot = self.recorder.slots.at(live.slot)?;
-                (slot.serial.load(Ordering::Relaxed) == live.serial)
-                    .then(|| (live.serial, slot.lost.load(Ordering::Relaxed)))
-            })
-            .collect();
-        let accounts = self.known.iter().map(move |(&serial, thread)| {
-            let mut account = thread.account;
-            account.lost = lost.get(&serial).copied().unwrap_or(account.lost);
-            (serial, account)
-        });
-        (accounts, self.unseen)
-    }
-
-    /// Threads that were armed so far.
-    pub(super) fn armed(&self) -> u64 {
-        self.armed
-    }
-
-    /// Threads that were armed with a perf event.
-    pub(super) fn armed_by_perf(&self) -> u64 {
-        self.armed_by_perf
-    }
-
-    /// Threads that have no clock because the system refused every one.
-    pub(super) fn refused(&self) -> u64 {
-        let refused = self.live.values().filter(|live| live.refusal.is_some());
-        refused.count() as u64
-    }
-
-    /// What the system refused to how many threads.
-    pub(super) fn refusals(&self) -> impl Iterator<Item = (Refusal, u64)> {
-        self.refusals
-            .iter()
-            .map(|(&refusal, &threads)| (refusal, threads))
-    }
-
-    /// Threads that used CPU time while they blocked the signal.
-    pub(super) fn blocking(&self) -> Vec<String> {
-        let blocking = self.known.values().filter(|thread| thread.is_blocking);
-        let mut names: Vec<String> = blocking
-            .map(|thread| format!("{} ({})", thread.labels.name, thread.labels.tid))
-            .collect();
-        names.sort();
-        names
     }
 
     /// Deletes all clocks for one that the process has: no thread is armed, or left out, any more.
@@ -761,23 +474,6 @@ impl Threads {
         self.arming.choice = Choice::Nothing;
     }
 
-    /// Gives threads timers in place of perf events, whose signal is somebody else's by now.
-    pub(super) fn give_up_events(&mut self) {
-        self.arming.choice = Choice::ThreadTimer;
-        self.recorder.births.change(self.arming);
-        self.hear();
-        let has_event = |live: &Live| matches!(live.clock, Some(ThreadClock::PerfEvent(_)));
-        let tids: Vec<i32> = self
-            .live
-            .iter()
-            .filter(|(_, live)| has_event(live))
-            .map(|(&tid, _)| tid)
-            .collect();
-        for tid in tids {
-            self.rearm(tid, false);
-        }
-    }
-
     /// Gives the slots back, once no handler looks at them for this recording.
     pub(super) fn leave_slots(&mut self) {
         let (accounts, _) = self.accounts();
@@ -796,10 +492,5 @@ impl Threads {
             }
         }
         self.live.clear();
-    }
-
-    /// Bytes that the tables take, roughly.
-    pub(super) fn size_bytes(&self) -> usize {
-        self.live.allocation_size() + self.known.allocation_size()
     }
 }

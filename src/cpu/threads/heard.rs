@@ -1,0 +1,89 @@
+//! Threads that come and go: what they say of themselves, and what is said of them to who asks.
+#![forbid(unsafe_code)]
+
+use std::time::Instant;
+
+use super::{Account, Change, Threads};
+use crate::cpu::births::{Born, Ended, Event};
+
+impl Threads {
+    /// Takes note of the threads that have begun or ended by themselves.
+    pub(in crate::cpu) fn hear(&mut self) {
+        let room = std::mem::take(&mut self.events);
+        let mut events = self.recorder.births.take(room);
+        for event in events.drain(..) {
+            match event {
+                Event::Born(born) => self.admit(born),
+                Event::Ended(ended) => self.bury(&ended),
+            }
+        }
+        self.events = events;
+    }
+
+    fn admit(&mut self, born: Born) {
+        // Whoever had the id is gone, or it was armed from here meanwhile.
+        self.retire(born.tid, None, born.at);
+        self.newcomers.remove(&born.tid);
+        self.leaving.remove(&born.tid);
+        let account = Account {
+            unarmed_ns: born.cpu_ns,
+            armed_at_ns: born.cpu_ns,
+            seen_at_ns: born.cpu_ns,
+            ..Account::default()
+        };
+        self.enlist(born.tid, born.serial, born.slot, born.armed, account, None);
+        self.note_came(born.tid, born.at);
+    }
+
+    fn bury(&mut self, ended: &Ended) {
+        if let Some(thread) = self.known.get_mut(&ended.serial) {
+            thread.account.see(ended.cpu_ns);
+            let len = ended.name.iter().position(|&b| b == 0);
+            let name = &ended.name[..len.unwrap_or(ended.name.len())];
+            thread.labels.name = String::from_utf8_lossy(name).into_owned();
+        }
+        if self
+            .live
+            .get(&ended.tid)
+            .is_some_and(|live| live.serial == ended.serial)
+        {
+            self.retire(ended.tid, Some(ended.cpu_ns), ended.at);
+            self.leaving.insert(ended.tid);
+        }
+    }
+
+    /// From now on threads that begin arm themselves.
+    pub(in crate::cpu) fn expect_births(&mut self) {
+        self.is_hooked = true;
+    }
+
+    pub(in crate::cpu) fn is_hooked(&self) -> bool {
+        self.is_hooked
+    }
+
+    /// From now on [`take_changes`](Self::take_changes) says which threads come and go. Called before the first scan.
+    pub(in crate::cpu) fn note_changes(&mut self) {
+        self.changes = Some(Vec::new());
+    }
+
+    /// The threads that have come and gone since the last call, as far as they were heard of.
+    pub(in crate::cpu) fn take_changes(&mut self) -> Vec<Change> {
+        self.changes
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Says that a thread has come, if it has not gone at once.
+    pub(super) fn note_came(&mut self, tid: i32, at: Instant) {
+        if let (Some(live), Some(changes)) = (self.live.get_mut(&tid), &mut self.changes) {
+            live.since = at;
+            changes.push(Change::Came {
+                serial: live.serial,
+                tid,
+                slot: live.slot,
+                at,
+            });
+        }
+    }
+}

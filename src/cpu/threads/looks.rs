@@ -1,0 +1,136 @@
+//! Threads that are known are looked at again: names change, ids can be other threads' by now, and clocks can be gone.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::{Live, Threads};
+use crate::cpu::arming::{Choice, ThreadClock};
+use crate::sys::clock::Clock;
+use crate::sys::thread::identity;
+
+/// Known threads that one scan looks at again, for their names and whether they are still the same, at 11 µs each: enough to see
+/// 400 threads a second, and with more threads each of them less often.
+const LOOKS_PER_SCAN: usize = 4;
+/// With many threads the looks grow, to this: 1.8 % of a CPU.
+const MOST_LOOKS_PER_SCAN: usize = 16;
+/// Threads whose name nobody has read yet have precedence.
+const FIRST_LOOKS_PER_SCAN: usize = 1024;
+
+/// When a new thread is looked at again: it often names itself only after it has begun.
+pub(super) const FIRST_LOOK: Duration = Duration::from_millis(5);
+/// The longest time between two looks at a thread, where there are not more than a hundred.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// CPU time without a tick after which a thread that blocks the signal is told of. Threads that end block it, too, but for less.
+const BLOCKS_AFTER_NS: u64 = 20_000_000;
+
+impl Threads {
+    /// Looks again at a few threads that are due: names change, and an id can be another thread's by now.
+    pub(super) fn look_again(&mut self) {
+        let now = Instant::now();
+        let looks = (self.live.len() / 100).clamp(LOOKS_PER_SCAN, MOST_LOOKS_PER_SCAN);
+        let mut due: Vec<(bool, Instant, i32)> = self
+            .live
+            .iter()
+            .filter(|(_, live)| live.next_look <= now)
+            .map(|(&tid, live)| (live.start_time.is_some(), live.next_look, tid))
+            .collect();
+        // Those without a name, and those that have waited longest, so that each has its turn.
+        due.sort_unstable();
+        let nameless = due.partition_point(|(is_named, ..)| !is_named);
+        let looks = looks.max(nameless.min(FIRST_LOOKS_PER_SCAN));
+        for (_, _, tid) in due.into_iter().take(looks) {
+            self.look_at(tid);
+        }
+    }
+
+    fn look_at(&mut self, tid: i32) {
+        // With many threads each is looked at less often, so that all of them together are not looked at more often.
+        let last_look = LAST_LOOK.max(Duration::from_millis(10) * self.live.len() as u32);
+        let (Some(live), Some(seen)) = (self.live.get_mut(&tid), identity(tid)) else {
+            return;
+        };
+        let is_other = live
+            .start_time
+            .is_some_and(|start| start != seen.start_time);
+        let is_closed =
+            matches!(&live.clock, Some(ThreadClock::PerfEvent(event)) if !event.is_open());
+        if is_other || is_closed || live.refusal.is_some() {
+            // An event that the program closed, and a clock that was refused, are asked for again.
+            self.rearm(tid, is_other);
+            return;
+        }
+        live.start_time = Some(seen.start_time);
+        live.next_look = Instant::now() + live.look_after;
+        live.look_after = (live.look_after * 4).min(last_look);
+        let Some(thread) = self.known.get_mut(&live.serial) else {
+            return;
+        };
+        if let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() {
+            thread.account.see(cpu_ns);
+            // CPU time without a tick, and the signal blocked: the one explains the other.
+            let (ticks, cpu_before_ns) = live.last_look;
+            let used_ns = cpu_ns.saturating_sub(cpu_before_ns);
+            let signal = match live.clock {
+                Some(ThreadClock::PerfEvent(_)) => self.arming.quiet,
+                _ => self.arming.signal,
+            };
+            if thread.account.ticks != ticks || !seen.blocks(signal) {
+                live.last_look = (thread.account.ticks, cpu_ns);
+            } else if used_ns > BLOCKS_AFTER_NS.max(2 * self.arming.rate.period_ns()) {
+                thread.is_blocking = true;
+            }
+        }
+        thread.labels.name = seen.name;
+    }
+
+    fn rearm(&mut self, tid: i32, is_other: bool) {
+        let Some(live) = self.live.get(&tid) else {
+            return;
+        };
+        if let (Some(refusal), false) = (live.refusal, is_other)
+            && let Some(count) = self.refusals.get_mut(&refusal)
+        {
+            *count = count.saturating_sub(1);
+        }
+        let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
+        let cpu_ns = if is_other { None } else { cpu_ns };
+        self.retire(tid, cpu_ns, Instant::now());
+        self.discover(tid, !is_other);
+    }
+
+    /// Reads the names and the clocks of the live threads, as they are now.
+    pub(in crate::cpu) fn refresh(&mut self) {
+        let Self { live, known, .. } = self;
+        let mut sampled = Vec::new();
+        for (&tid, live) in live.iter() {
+            let Some(thread) = known.get_mut(&live.serial) else {
+                continue;
+            };
+            if let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() {
+                thread.account.see(cpu_ns);
+            }
+            if thread.is_sampled || thread.labels.name.is_empty() {
+                sampled.push(tid);
+            }
+        }
+        sampled.into_iter().for_each(|tid| self.look_at(tid));
+    }
+
+    /// Gives threads timers in place of perf events, whose signal is somebody else's by now.
+    pub(in crate::cpu) fn give_up_events(&mut self) {
+        self.arming.choice = Choice::ThreadTimer;
+        self.recorder.births.change(self.arming);
+        self.hear();
+        let has_event = |live: &Live| matches!(live.clock, Some(ThreadClock::PerfEvent(_)));
+        let tids: Vec<i32> = self
+            .live
+            .iter()
+            .filter(|(_, live)| has_event(live))
+            .map(|(&tid, _)| tid)
+            .collect();
+        for tid in tids {
+            self.rearm(tid, false);
+        }
+    }
+}
