@@ -12,7 +12,7 @@ use super::handler::Cookie;
 use crate::slots::Slot;
 use crate::sys::clock::Clock;
 use crate::sys::limits::{open_files, open_files_limit, pending_signals_limit};
-use crate::sys::perf_event::TaskClock;
+use crate::sys::perf_event::{self, TaskClock};
 use crate::sys::timer::CpuTimer;
 
 /// What makes threads tick.
@@ -78,6 +78,12 @@ impl Budget {
         };
         store(&self.perf_events, files);
         store(&self.timers, timers);
+    }
+
+    /// Has the system make room for perf events on so many threads, which can take some milliseconds.
+    pub(super) fn make_room(&self, threads: usize) {
+        let left = self.perf_events.load(Ordering::Relaxed).max(0) as u64;
+        perf_event::make_room(left.min(threads as u64));
     }
 
     /// Takes one, if any is left.

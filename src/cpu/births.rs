@@ -10,6 +10,7 @@ use super::recorder::{Owner, Recorder};
 use crate::slots::{Slots, User};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
+use crate::sys::futex::Futex;
 use crate::sys::thread::{current_name, current_tid};
 
 /// What threads are armed with, and those that have begun or ended since the flusher last asked.
@@ -59,6 +60,9 @@ pub(super) struct Ended {
 
 /// Threads that can begin or end between two turns of the flusher.
 const MOST_EVENTS: usize = 16 * 1024;
+
+/// So many wake the flusher, which gives back the clocks of those that have ended.
+const EVENTS_TO_WAKE: usize = 256;
 
 /// Room for what threads tell, which is never added to. Somebody may hold the allocator's lock and wait for a thread to begin: so
 /// neither may the thread allocate or free, nor anybody else while the lock is held that the thread takes to tell.
@@ -114,7 +118,7 @@ impl Births {
     }
 
     /// Gives the event back where it cannot be told.
-    fn tell(&self, recording: u32, event: Event) -> Result<(), Event> {
+    fn tell(&self, recording: u32, event: Event, doorbell: &Futex) -> Result<(), Event> {
         let mut told = self.told.lock();
         // After the end there is nobody to tell. Where there is no room left, a scan finds the thread.
         let is_told = told
@@ -124,6 +128,10 @@ impl Births {
         match is_told {
             true => told.events.push(event),
             false => return Err(event),
+        }
+        if told.events.len() == EVENTS_TO_WAKE {
+            drop(told);
+            doorbell.wake_once();
         }
         Ok(())
     }
@@ -157,7 +165,7 @@ pub(super) fn begin() -> bool {
         cpu_ns,
         armed,
     });
-    let Err(untold) = births.tell(recording, born) else {
+    let Err(untold) = births.tell(recording, born, &recorder.doorbell) else {
         return true;
     };
     if let Event::Born(Born {
@@ -196,7 +204,9 @@ pub(super) fn end() {
         name: current_name(),
     };
     // Where that cannot be told, a scan misses the thread.
-    let _ = recorder.births.tell(recording, Event::Ended(ended));
+    let _ = recorder
+        .births
+        .tell(recording, Event::Ended(ended), &recorder.doorbell);
 }
 
 /// A clock for a thread with a slot.

@@ -12,6 +12,7 @@ use crate::sys::clock::Clock;
 use crate::sys::perf_event::set_period;
 use crate::sys::signal::{ErrnoGuard, Tick};
 use crate::sys::thread::current_tid;
+use crate::unwind::StopReason;
 
 /// What a clock's signal carries: the recording it belongs to and the slot of the thread it was armed for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -298,6 +299,12 @@ impl Sample<'_> {
                         let unwound = snapshot.unwind(registers, subject, cache, frames);
                         if unwound.unknown_stack {
                             recorder.is_stale.store(true, Ordering::Relaxed);
+                        }
+                        // Code that was loaded a moment ago; the flusher, which may be in a long sleep, says whether it was.
+                        if unwound.reason == StopReason::NoUnwindData
+                            && !recorder.met_unknown_code.swap(true, Ordering::Relaxed)
+                        {
+                            recorder.doorbell.wake_once();
                         }
                         (unwound.depth, unwound.reason)
                     })

@@ -95,6 +95,8 @@ pub(super) struct Recorder {
     pub(super) doorbell: Futex,
     /// Set by a handler that met a stack which the snapshot does not know.
     pub(super) is_stale: AtomicBool,
+    /// A handler met code that the snapshot does not know: a module may have been loaded.
+    pub(super) met_unknown_code: AtomicBool,
     /// This process, whose forked children have no recorder.
     pid: i32,
     /// One more than the place of the bounds of threads' stacks; 0 while that is not known.
@@ -169,6 +171,7 @@ impl Recorder {
             snapshot: Published::new(),
             doorbell: Futex::new(),
             is_stale: AtomicBool::new(false),
+            met_unknown_code: AtomicBool::new(false),
             pid: std::process::id() as i32,
             bounds: AtomicUsize::new(0),
             period_ns: AtomicU64::new(u64::MAX),
@@ -252,6 +255,7 @@ impl Recorder {
             }
         }
         self.is_stale.store(false, Ordering::Relaxed);
+        self.met_unknown_code.store(false, Ordering::Relaxed);
     }
 
     /// Bytes of this value and what it owns.

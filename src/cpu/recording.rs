@@ -144,7 +144,7 @@ impl Recording {
         .map_err(os("could not start the profiler's thread"))?;
         collector.threads().leave_alone(flusher.tid());
         *self.flusher.lock() = Some(flusher);
-        collector.threads().arm_all().map_err(os(
+        collector.threads().arm_at_start().map_err(os(
             "could not list the process's threads in /proc/self/task",
         ))?;
         if !collector.threads().knows(current_tid()) {

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::fork::holding_off_forks_briefly;
+use super::limits::{open_files, open_files_limit};
+use super::thread::current_tid;
 
 /// An event that sends a signal to one thread for each period of CPU time that the thread uses; closed on drop.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ const F_SETOWN_EX: libc::c_int = 15;
 
 impl TaskClock {
     /// An event on one thread of this process, which counts its time in the kernel only `with_kernel`, and which ticks every
-    /// `period`. It is silent until [`send`](Self::send).
+    /// `period`. It is silent until [`send`](Self::send) is told to send a signal.
     ///
     /// # Errors
     ///
@@ -119,15 +121,12 @@ impl TaskClock {
             kind: F_OWNER_TID,
             tid,
         };
-        if !self.is_open() {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
         // SAFETY: the descriptor is this value's; `owner` is read only.
         unsafe {
             super::check(libc::fcntl(self.fd, F_SETOWN_EX, &raw const owner).into())?;
             super::check(libc::fcntl(self.fd, F_SETSIG, signal).into())?;
-            let flags = super::check(libc::fcntl(self.fd, libc::F_GETFL).into())? as libc::c_int;
-            super::check(libc::fcntl(self.fd, libc::F_SETFL, flags | libc::O_ASYNC).into())?;
+            // Of the flags that can be set so, a new event has none.
+            super::check(libc::fcntl(self.fd, libc::F_SETFL, libc::O_ASYNC).into())?;
         }
         Ok(())
     }
@@ -154,6 +153,27 @@ impl Drop for TaskClock {
                 libc::close(self.fd);
             }
         }
+    }
+}
+
+/// Has the kernel make room for `count` more events at once. A process of several threads waits for all CPUs to pass through the
+/// scheduler each time that its table of descriptors grows, which is when their number doubles.
+pub(crate) fn make_room(count: u64) {
+    let highest = open_files().saturating_add(count).min(open_files_limit());
+    let Ok(highest) = RawFd::try_from(highest.saturating_sub(1)) else {
+        return;
+    };
+    // An event, so that a child that is forked meanwhile closes it. Forks are not held off for that long.
+    let Ok(event) = TaskClock::for_thread(current_tid(), Duration::from_secs(1), false) else {
+        return;
+    };
+    // SAFETY: a copy of a descriptor, which has the lowest number from `highest` that is free.
+    let copy =
+        unsafe { note(highest).then(|| libc::fcntl(event.fd, libc::F_DUPFD_CLOEXEC, highest)) };
+    forget(highest);
+    if let Some(copy @ 0..) = copy {
+        // SAFETY: closes the copy.
+        unsafe { libc::close(copy) };
     }
 }
 

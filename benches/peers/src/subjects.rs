@@ -166,6 +166,15 @@ pub const SUBJECTS: &[Subject] = &[
         frame_pointers: false,
         measured: &[Yield],
     },
+    // What sigprof's better engine costs without sigprof.
+    Subject {
+        name: "per-thread perf event (bare)",
+        role: Role::Reference,
+        feature: "",
+        args: &["engine=perf"],
+        frame_pointers: false,
+        measured: &[Overhead],
+    },
 ];
 
 impl Subject {

@@ -24,8 +24,13 @@ use crate::sys::signal::is_installed;
 use crate::sys::thread_hook::ThreadHook;
 use crate::unwind::{Snapshot, StopReason};
 
-/// Time between two turns of the flusher.
-pub(super) const TURN: Duration = Duration::from_millis(10);
+/// The shortest time between two looks at threads and modules, and the time between two where something can happen that nobody
+/// tells the flusher of.
+const TURN: Duration = Duration::from_millis(10);
+
+/// Time between two turns where nothing is missed meanwhile: new threads arm themselves, and handlers ring where lanes fill or
+/// code turns up that is not known.
+const RESTING_TURN: Duration = Duration::from_millis(50);
 
 /// A new snapshot is not begun before this many times the last one's cost has gone by: a process with a huge address space
 /// and stacks in odd places does not keep a CPU busy with reading its maps.
@@ -64,7 +69,7 @@ pub(super) struct Collector {
     /// Snapshots that were replaced, with the last epoch they can be read in.
     retired: Vec<(Box<Snapshot>, u32)>,
     snapshot_bytes: usize,
-    next_turn: Instant,
+    last_turn: Instant,
     next_refresh: Instant,
     started: Instant,
     start_realtime_ns: u64,
@@ -108,7 +113,8 @@ impl Collector {
             generation: Generation::now(),
             retired: Vec::new(),
             snapshot_bytes: 0,
-            next_turn: now,
+            // The first turn finds what began while the recording did.
+            last_turn: now.checked_sub(RESTING_TURN).unwrap_or(now),
             next_refresh: now,
             started: now,
             start_realtime_ns: Clock::REALTIME.now_ns()?,
@@ -178,34 +184,52 @@ impl Collector {
         if let Some(wall) = &mut self.wall {
             wall.tick(now, &mut self.threads, &mut self.table);
         }
-        if now >= self.next_turn {
-            self.maps_at_start = None;
-            self.next_turn = now + TURN;
-            // A scan that fails leaves what is armed as it is; the next one may do better.
-            let _ = self.threads.scan();
-            if self.uses_quiet_signal && !self.quiet_signal_is_lost {
-                self.watch_quiet_signal();
-            }
-            if now >= self.next_refresh {
-                if self.is_outdated() {
-                    let _ = self.refresh();
-                } else if self.hook.as_ref().is_some_and(ThreadHook::is_pending) {
-                    self.refresh_hook();
-                }
-            }
-            self.reclaim();
+        if now >= self.last_turn + self.turn_length() {
+            self.look_around(now);
         }
-        let tick = self.wall.as_ref().map(Wall::next_tick);
-        let wait = tick.map(|tick| tick.saturating_duration_since(Instant::now()));
-        wait.unwrap_or(TURN).min(TURN)
+        let next_turn = self.last_turn + self.turn_length();
+        let due = match &self.wall {
+            Some(wall) => next_turn.min(wall.next_tick()),
+            None => next_turn,
+        };
+        due.saturating_duration_since(Instant::now())
+    }
+
+    fn turn_length(&self) -> Duration {
+        let is_hooked = self.hook.as_ref().is_some_and(|hook| !hook.is_pending());
+        let met_unknown_code = self.recorder.met_unknown_code.load(Ordering::Relaxed);
+        let is_resting =
+            is_hooked && self.wall.is_none() && !met_unknown_code && !self.threads.expects_more();
+        if is_resting { RESTING_TURN } else { TURN }
+    }
+
+    /// Looks at threads and modules.
+    fn look_around(&mut self, now: Instant) {
+        self.last_turn = now;
+        self.maps_at_start = None;
+        let recorder = self.recorder;
+        recorder.met_unknown_code.store(false, Ordering::Relaxed);
+        // A scan that fails leaves what is armed as it is; the next one may do better.
+        let _ = self.threads.scan();
+        if self.uses_quiet_signal && !self.quiet_signal_is_lost {
+            self.watch_quiet_signal();
+        }
+        if now >= self.next_refresh {
+            if self.is_outdated() {
+                let _ = self.refresh();
+            } else if self.hook.as_ref().is_some_and(ThreadHook::is_pending) {
+                self.refresh_hook();
+            }
+        }
+        self.reclaim();
     }
 
     /// Counts everything that handlers have recorded.
     pub(super) fn drain(&mut self) {
         // Before what follows: a thread that has not gone by then had all of the time up to here.
         let now = Instant::now();
+        self.threads.hear();
         if let Some(wall) = &mut self.wall {
-            self.threads.hear();
             wall.hear(&mut self.threads, &mut self.table);
         }
         let Self {

@@ -8,11 +8,12 @@ use crate::cpu::arming::{Choice, ThreadClock};
 use crate::sys::clock::Clock;
 use crate::sys::thread::identity;
 
-/// Known threads that one scan looks at again, for their names and whether they are still the same, at 11 µs each: enough to see
-/// 400 threads a second, and with more threads each of them less often.
-const LOOKS_PER_SCAN: usize = 4;
+/// Known threads that are looked at again in [`LOOKS_ARE_FOR`], for their names and whether they are still the same, at 11 µs each:
+/// enough to see 400 threads a second, and with more threads each of them less often.
+const LOOKS: usize = 4;
 /// With many threads the looks grow, to this: 1.8 % of a CPU.
-const MOST_LOOKS_PER_SCAN: usize = 16;
+const MOST_LOOKS: usize = 16;
+const LOOKS_ARE_FOR: Duration = Duration::from_millis(10);
 /// Threads whose name nobody has read yet have precedence.
 const FIRST_LOOKS_PER_SCAN: usize = 1024;
 
@@ -28,7 +29,10 @@ impl Threads {
     /// Looks again at a few threads that are due: names change, and an id can be another thread's by now.
     pub(super) fn look_again(&mut self) {
         let now = Instant::now();
-        let looks = (self.live.len() / 100).clamp(LOOKS_PER_SCAN, MOST_LOOKS_PER_SCAN);
+        let since = now.saturating_duration_since(self.last_looks);
+        let times = (since.as_nanos() / LOOKS_ARE_FOR.as_nanos()).clamp(1, 10) as usize;
+        self.last_looks = now;
+        let looks = (self.live.len() / 100).clamp(LOOKS, MOST_LOOKS) * times;
         let mut due: Vec<(bool, Instant, i32)> = self
             .live
             .iter()
@@ -96,7 +100,7 @@ impl Threads {
         let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
         let cpu_ns = if is_other { None } else { cpu_ns };
         self.retire(tid, cpu_ns, Instant::now());
-        self.discover(tid, !is_other);
+        self.discover(tid, cpu_ns);
     }
 
     /// Reads the names and the clocks of the live threads, as they are now.

@@ -21,7 +21,7 @@ use looks::FIRST_LOOK;
 use crate::aggregate::ThreadLabels;
 use crate::slots::User;
 use crate::sys::clock::Clock;
-use crate::sys::thread::{Identity, NewestId, TaskDir, identity};
+use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
 
 /// The longest time between two scans that list all threads. Between, a scan lists them only if one may have begun; where it
 /// cannot tell (a container that makes up `/proc/loadavg`), new threads wait for this.
@@ -31,6 +31,9 @@ const FULL_SCAN: Duration = Duration::from_millis(100);
 /// after a tenth of it.
 const ARMS_ITSELF_WITHIN_NS: u64 = 500_000;
 
+/// Threads that get a perf event before the start returns: so many descriptors a young process has room for.
+const EVENTS_AT_START: usize = 32;
+
 /// All threads of the process but the profiler's own, each under a serial number that is never used twice.
 #[derive(Debug)]
 pub(super) struct Threads {
@@ -38,6 +41,7 @@ pub(super) struct Threads {
     dir: TaskDir,
     newest_id: NewestId,
     next_full_scan: Instant,
+    last_looks: Instant,
     arming: Arming,
     /// New threads run code of ours before their own.
     is_hooked: bool,
@@ -51,6 +55,8 @@ pub(super) struct Threads {
     /// Serial numbers of those that are gone and were not sampled so far: records of theirs may still lie in the lanes.
     fading: Vec<u32>,
     refusals: HashMap<Refusal, u64>,
+    /// Threads that ran when the recording started and are not armed yet, with their CPU time then.
+    left_to_arm: Vec<(i32, u64)>,
     armed: u64,
     armed_by_perf: u64,
     tids: Vec<i32>,
@@ -114,6 +120,7 @@ impl Threads {
             dir: TaskDir::open()?,
             newest_id: NewestId::default(),
             next_full_scan: Instant::now(),
+            last_looks: Instant::now(),
             arming,
             is_hooked: false,
             own: None,
@@ -122,6 +129,7 @@ impl Threads {
             unseen: Account::default(),
             fading: Vec::new(),
             refusals: HashMap::new(),
+            left_to_arm: Vec::new(),
             armed: 0,
             armed_by_perf: 0,
             tids: Vec::new(),
@@ -142,23 +150,52 @@ impl Threads {
         self.own
     }
 
-    /// Arms the threads that run when the recording starts.
-    pub(super) fn arm_all(&mut self) -> io::Result<()> {
+    /// Arms the threads that run when the recording starts, or a few of them and the calling one: perf events on more are left to the
+    /// first scan. A thousand take 15 ms, and as long again where the kernel's table of descriptors has to grow for them.
+    pub(super) fn arm_at_start(&mut self) -> io::Result<()> {
         self.newest_id.has_moved();
         let mut tids = std::mem::take(&mut self.tids);
         let listed = self.dir.list(&mut tids);
-        for &tid in &tids {
-            if Some(tid) != self.own {
-                self.discover(tid, true);
+        let at_once = match self.arming.choice {
+            Choice::PerfEvent { .. } => EVENTS_AT_START,
+            Choice::ThreadTimer | Choice::Nothing => usize::MAX,
+        };
+        let own = self.own;
+        let calling = current_tid();
+        let is_listed = tids.binary_search(&calling).is_ok();
+        let others = tids.iter().filter(|&&tid| tid != calling);
+        let all = is_listed.then_some(&calling).into_iter().chain(others);
+        for (number, &tid) in all.filter(|&&tid| Some(tid) != own).enumerate() {
+            let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
+                continue;
+            };
+            match number < at_once {
+                true => self.discover(tid, Some(cpu_ns)),
+                false => self.left_to_arm.push((tid, cpu_ns)),
             }
         }
         self.tids = tids;
         listed
     }
 
+    /// Arms the threads that the start has left.
+    fn arm_the_left(&mut self) {
+        let left = std::mem::take(&mut self.left_to_arm);
+        if left.is_empty() {
+            return;
+        }
+        self.recorder.births.budget.make_room(left.len());
+        for (tid, cpu_ns) in left {
+            if !self.live.contains_key(&tid) {
+                self.discover(tid, Some(cpu_ns));
+            }
+        }
+    }
+
     /// Arms the threads that are new and retires those that are gone.
     pub(super) fn scan(&mut self) -> io::Result<()> {
         self.hear();
+        self.arm_the_left();
         self.look_again();
         let now = Instant::now();
         // Asked first: a thread that begins after the question is seen by the next one.
@@ -183,7 +220,7 @@ impl Threads {
                 if self.is_hooked && self.may_arm_itself(tid) {
                     waiting.insert(tid);
                 } else {
-                    self.discover(tid, false);
+                    self.discover(tid, None);
                 }
             }
             self.newcomers = waiting;
@@ -202,21 +239,26 @@ impl Threads {
         listed
     }
 
+    /// Whether the next scan has something to do that cannot wait: threads that were found, and may arm themselves.
+    pub(super) fn expects_more(&self) -> bool {
+        !self.newcomers.is_empty()
+    }
+
     /// Whether a thread that was just found may be about to arm itself: two clocks would count its time twice.
     fn may_arm_itself(&self, tid: i32) -> bool {
         let cpu = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
         !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS
     }
 
-    /// A thread that was found. What it did before the recording started is not the recording's.
-    fn discover(&mut self, tid: i32, was_before: bool) {
+    /// A thread that was found, with its CPU time when the recording started, if it ran then: that is not the recording's.
+    fn discover(&mut self, tid: i32, before_ns: Option<u64>) {
         let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
             return;
         };
         // Names of those that run at the start are read a little later, so that the start takes less time.
-        let identity = match was_before {
-            true => None,
-            false => match identity(tid) {
+        let identity = match before_ns {
+            Some(_) => None,
+            None => match identity(tid) {
                 Some(identity) => Some(identity),
                 None => return,
             },
@@ -235,7 +277,7 @@ impl Threads {
         taken.begin(serial);
         let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
         let account = Account {
-            unarmed_ns: if was_before { 0 } else { cpu_ns },
+            unarmed_ns: cpu_ns.saturating_sub(before_ns.unwrap_or(0)),
             armed_at_ns: cpu_ns,
             seen_at_ns: cpu_ns,
             ..Account::default()
@@ -456,6 +498,7 @@ impl Threads {
     }
 
     fn stop_clocks(&mut self) {
+        self.left_to_arm.clear();
         let clocks: Vec<_> = self
             .live
             .values_mut()

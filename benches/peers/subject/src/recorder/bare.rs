@@ -1,7 +1,8 @@
-//! The references: handlers that only count, driven by nothing, by ITIMER_PROF or by a timer for each thread.
+//! The references: handlers that only count, driven by nothing, by ITIMER_PROF, or by a timer or a perf event for each thread.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +18,7 @@ pub enum Recording {
     Empty,
     Interval,
     Threads(Vec<libc::timer_t>),
+    Events(Vec<OwnedFd>),
 }
 
 impl Recorder for Recording {
@@ -34,13 +36,11 @@ impl Recorder for Recording {
             }
             "thread" => {
                 handle(on_expiry)?;
-                let timers = std::fs::read_dir("/proc/self/task")?
-                    .map(|task| {
-                        let tid = task?.file_name().to_string_lossy().parse()?;
-                        arm_thread(tid, interval_ns)
-                    })
-                    .collect::<Result<_>>()?;
-                Ok(Self::Threads(timers))
+                for_each_thread(|tid| arm_thread(tid, interval_ns)).map(Self::Threads)
+            }
+            "perf" => {
+                handle(on_expiry)?;
+                for_each_thread(|tid| open_event(tid, interval_ns as u64)).map(Self::Events)
             }
             other => Err(format!("the bare subject has no engine \"{other}\"").into()),
         }
@@ -50,6 +50,7 @@ impl Recorder for Recording {
         match self {
             Self::Empty => (),
             Self::Interval => set_interval_timer(0)?,
+            Self::Events(events) => drop(events),
             Self::Threads(timers) => {
                 for timer in timers {
                     // SAFETY: the timer was made by timer_create and is deleted only here.
@@ -119,6 +120,71 @@ fn set_interval_timer(interval_us: i64) -> Result<()> {
     };
     // SAFETY: the pointer is to a complete itimerval.
     check(unsafe { libc::setitimer(libc::ITIMER_PROF, &timer, ptr::null_mut()) })
+}
+
+fn for_each_thread<T>(mut arm: impl FnMut(libc::pid_t) -> Result<T>) -> Result<Vec<T>> {
+    std::fs::read_dir("/proc/self/task")?
+        .map(|task| arm(task?.file_name().to_string_lossy().parse()?))
+        .collect()
+}
+
+/// `struct perf_event_attr` as its first version has it (include/uapi/linux/perf_event.h): type, size, config, period, and
+/// what is 0 here.
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    period_ns: u64,
+    rest: [u64; 5],
+}
+
+/// `struct f_owner_ex` (fcntl(2)).
+#[repr(C)]
+struct EventOwner {
+    kind: libc::c_int,
+    tid: libc::pid_t,
+}
+
+/// A software task clock (type 1, config 1) that sends the thread a SIGPROF for each period.
+fn open_event(tid: libc::pid_t, period_ns: u64) -> Result<OwnedFd> {
+    const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
+    const F_SETSIG: libc::c_int = 10;
+    const F_SETOWN_EX: libc::c_int = 15;
+    let attributes = Attributes {
+        kind: 1,
+        size: 64,
+        config: 1,
+        period_ns,
+        rest: [0; 5],
+    };
+    let (any_cpu, no_group) = (-1, -1);
+    // SAFETY: the attributes are as long as they say, and read only.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            tid,
+            any_cpu,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    check(fd.min(0) as libc::c_int)?;
+    // SAFETY: the descriptor was opened above and is nobody else's.
+    let event = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    let owner = EventOwner { kind: 0, tid };
+    // SAFETY: the owner is read only.
+    unsafe {
+        check(libc::fcntl(
+            event.as_raw_fd(),
+            F_SETOWN_EX,
+            &raw const owner,
+        ))?;
+        check(libc::fcntl(event.as_raw_fd(), F_SETSIG, libc::SIGPROF))?;
+        check(libc::fcntl(event.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC))?;
+    }
+    Ok(event)
 }
 
 fn arm_thread(tid: libc::pid_t, interval_ns: i64) -> Result<libc::timer_t> {
