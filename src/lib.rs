@@ -28,10 +28,12 @@
 //!   `SIGURG`; another handler for the former is an error, and is left alone, as is one for the latter.
 //! - What a thread does after its last tick is in no stack; up to the rate of the scheduler's ticks, and without the right to perf
 //!   events, that is up to one such tick for each thread, and stands in the profile as `[unsampled]`.
-//! - Newly loaded libraries are noticed within 10 ms: stacks through one end there for as long.
+//! - Newly loaded libraries are noticed within 50 ms, or 10 ms after the first sample in one: stacks through one end there for as
+//!   long.
 //! - Samples of timers fall on the scheduler's ticks (250 a second, often). A program whose work keeps step with them is seen
 //!   at the same place each time, as by any sampling profiler.
-//! - Time in a system call is the calling function's. Code without unwind data, such as a JIT compiler's, ends a stack.
+//! - Time in a system call is the calling function's. Code without unwind data, such as a JIT compiler's, is walked by frame pointers, or
+//!   ends a stack.
 //! - `exit`, `abort` and fatal signals drop no guard, so they leave no file.
 //!
 //! # Features
@@ -47,6 +49,9 @@ compile_error!(
 // The rooms, in the order in which data walks through them: a room uses only what stands above it.
 
 pub mod error;
+#[cfg(test)]
+#[path = "../tests/support/process.rs"]
+mod process;
 mod sync;
 mod sys;
 

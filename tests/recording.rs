@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use process::{child, succeed, turn};
 use sigprof::cpu::{Engine, Profiler, Recording, Stats};
-use sigprof::profile::LabelValue;
+use sigprof::profile::{LabelValue, LocationId};
 use sigprof::{ErrorKind, Profile};
 use work::{StopOnDrop, burn, process_cpu, thread_cpu};
 
@@ -363,6 +363,13 @@ fn recurse(depth: u32, at_the_leaf: &mut dyn FnMut()) {
     std::hint::black_box(depth);
 }
 
+fn name_of(profile: &Profile, location: LocationId) -> &str {
+    let line = profile.location(location).lines.first();
+    line.map_or("", |line| {
+        profile.string(profile.function(line.function).name)
+    })
+}
+
 #[test]
 fn a_stack_deeper_than_asked_for_keeps_its_leaf_end_and_counts() {
     let _turn = turn();
@@ -372,8 +379,10 @@ fn a_stack_deeper_than_asked_for_keeps_its_leaf_end_and_counts() {
         let profile = recording.stop().unwrap();
         let stats = recording.stats();
         assert!((10..=11).contains(&stats.truncated.depth), "{stats}");
-        let deepest = profile.samples().map(|s| s.stack.len()).max();
-        assert_eq!(deepest, Some(max_depth));
+        let deepest = profile.samples().max_by_key(|s| s.stack.len()).unwrap();
+        let (root, frames) = deepest.stack.split_last().unwrap();
+        assert_eq!(frames.len(), max_depth);
+        assert_eq!(name_of(&profile, *root), "[truncated: depth]");
     }
 }
 

@@ -10,6 +10,7 @@ use crate::profile::{
     SliceTable, StringId, ValueType,
 };
 use crate::sys::modules::{Object, Segment};
+use crate::unwind::StopReason;
 
 /// What the labels of a thread's samples say.
 #[derive(Clone, Debug)]
@@ -71,22 +72,25 @@ pub(crate) fn build(
     let mut worth = Worth::new(recorded.worth);
 
     let mut places = Places::new(&mut profile, layouts);
+    let mut unseen_frames = NamedFrames::default();
     let mut stacks = SliceTable::<LocationId>::default();
     let mut stack = Vec::new();
     // Chains of two layouts can turn out to be one stack of the profile.
     let stack_of_chain: Vec<u32> = table
         .chains()
-        .map(|(layout, frames)| {
+        .map(|chain| {
             stack.clear();
-            stack.extend(frames.iter().enumerate().map(|(depth, &frame)| {
+            stack.extend(chain.frames.iter().enumerate().map(|(depth, &frame)| {
                 // A return address points behind its call; one less is inside it (see `Location`).
                 let address = if depth == 0 {
                     frame
                 } else {
                     frame.wrapping_sub(1)
                 };
-                places.locate(&mut profile, layout, address)
+                places.locate(&mut profile, chain.layout, address)
             }));
+            // So that a part of a stack never looks like a whole one.
+            stack.extend(why_truncated(chain.ended).map(|why| unseen_frames.of(&mut profile, why)));
             stacks.intern(&stack)
         })
         .collect();
@@ -108,11 +112,8 @@ pub(crate) fn build(
         let weight = worth.of(weights[&key]);
         profile.push_sample(stacks.get(stack), &values(weight), labels);
     }
-    let mut frames = HashMap::new();
     for unseen in unseen {
-        let frame = *frames
-            .entry(unseen.why)
-            .or_insert_with(|| frame_of_name(&mut profile, unseen.why));
+        let frame = unseen_frames.of(&mut profile, unseen.why);
         let tag = Tag {
             thread: unseen.thread,
             ..Tag::default()
@@ -156,22 +157,40 @@ fn values(weight: Weight) -> [i64; 2] {
     [weight.count as i64, weight.ns as i64]
 }
 
-/// A location that no code lies behind.
-fn frame_of_name(profile: &mut Profile, name: &str) -> LocationId {
-    let name = profile.intern(name);
-    let function = profile.push_function(Function {
-        name,
-        system_name: name,
-        ..Function::default()
-    });
-    profile.push_location(Location {
-        lines: vec![Line {
-            function,
-            line: 0,
-            column: 0,
-        }],
-        ..Location::default()
-    })
+/// The frame at the root of a stack that is not whole.
+fn why_truncated(ended: StopReason) -> Option<&'static str> {
+    match ended {
+        StopReason::Root => None,
+        StopReason::Depth => Some("[truncated: depth]"),
+        StopReason::NoUnwindData => Some("[truncated: no unwind data]"),
+        StopReason::Unreadable => Some("[truncated: unreadable]"),
+        StopReason::NotAdvancing => Some("[truncated: not advancing]"),
+    }
+}
+
+/// Locations that no code lies behind, by name.
+#[derive(Default)]
+struct NamedFrames(HashMap<&'static str, LocationId>);
+
+impl NamedFrames {
+    fn of(&mut self, profile: &mut Profile, name: &'static str) -> LocationId {
+        *self.0.entry(name).or_insert_with(|| {
+            let name = profile.intern(name);
+            let function = profile.push_function(Function {
+                name,
+                system_name: name,
+                ..Function::default()
+            });
+            profile.push_location(Location {
+                lines: vec![Line {
+                    function,
+                    line: 0,
+                    column: 0,
+                }],
+                ..Location::default()
+            })
+        })
+    }
 }
 
 /// Addresses to locations, each once.

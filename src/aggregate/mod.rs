@@ -9,4 +9,4 @@ mod stack_table;
 pub(crate) use build::{Labels, Recorded, ThreadLabels, Unseen, build};
 pub(crate) use flusher::Flusher;
 pub(crate) use layout::Layouts;
-pub(crate) use stack_table::{StackTable, State, Tag, Weight};
+pub(crate) use stack_table::{Stack, StackTable, State, Tag, Weight};

@@ -3,6 +3,7 @@
 use hashbrown::HashMap;
 
 use crate::profile::SliceTable;
+use crate::unwind::StopReason;
 
 /// What samples of one call chain are told apart by.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -36,10 +37,22 @@ pub(crate) struct Weight {
     pub(crate) ns: u64,
 }
 
+/// A call chain as it was recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stack<'f> {
+    /// The layout that the addresses are of.
+    pub(crate) layout: u32,
+    /// How the stack ended.
+    pub(crate) ended: StopReason,
+    /// The addresses of its frames, leaf first.
+    pub(crate) frames: &'f [u64],
+}
+
 /// Weights by call chain and tag.
 #[derive(Debug, Default)]
 pub(crate) struct StackTable {
-    /// Each slice is a layout's number and then the addresses of its frames, leaf first.
+    /// Each slice is a layout's number with how the stack ended in the upper half, and then the addresses of its frames, leaf
+    /// first.
     chains: SliceTable<u64>,
     weights: HashMap<(u32, Tag), Weight>,
     counts: Counts,
@@ -57,12 +70,12 @@ pub(crate) struct Counts {
 }
 
 impl StackTable {
-    /// Adds a sample: the addresses of its frames, leaf first, in the layout that they are of. The answer is the chain's number,
-    /// for [`add_again`](Self::add_again).
-    pub(crate) fn add(&mut self, layout: u32, frames: &[u64], tag: Tag, weight: Weight) -> u32 {
+    /// Adds a sample. The answer is the chain's number, for [`add_again`](Self::add_again).
+    pub(crate) fn add(&mut self, stack: Stack<'_>, tag: Tag, weight: Weight) -> u32 {
         self.scratch.clear();
-        self.scratch.push(layout.into());
-        self.scratch.extend_from_slice(frames);
+        self.scratch
+            .push(u64::from(stack.layout) | (stack.ended as u64) << 32);
+        self.scratch.extend_from_slice(stack.frames);
         let chain = self.chains.intern(&self.scratch);
         self.add_again(chain, tag, weight);
         self.counts.records += 1;
@@ -90,11 +103,15 @@ impl StackTable {
         self.chains.len()
     }
 
-    /// The call chains by number: the layout and the frames of each.
-    pub(super) fn chains(&self) -> impl ExactSizeIterator<Item = (u32, &[u64])> {
-        self.chains.iter().map(|chain| match chain {
-            [layout, frames @ ..] => (*layout as u32, frames),
-            [] => (0, chain),
+    /// The call chains by number.
+    pub(super) fn chains(&self) -> impl ExactSizeIterator<Item = Stack<'_>> {
+        self.chains.iter().map(|chain| {
+            let (&first, frames) = chain.split_first().unwrap_or((&0, &[]));
+            Stack {
+                layout: first as u32,
+                ended: StopReason::from_u8((first >> 32) as u8),
+                frames,
+            }
         })
     }
 

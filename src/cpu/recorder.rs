@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
@@ -10,11 +11,12 @@ use super::births::Births;
 use super::events::Events;
 use crate::ring::{Claim, Rack};
 use crate::slots::Slots;
+use crate::sync::Mutex;
 use crate::sys::fork::{Wipeable, wiped_on_fork};
 use crate::sys::futex::Futex;
 use crate::sys::stack::Stack;
 use crate::sys::thread_stack::BoundsPlace;
-use crate::unwind::{Cache, Published, Snapshot, Subject};
+use crate::unwind::{Cache, Published, Rules, Snapshot, Subject};
 
 /// Words of a lane: 128 KiB, some 30 of the deepest stacks or 400 of usual ones.
 const LANE_WORDS: usize = 16 * 1024;
@@ -110,6 +112,8 @@ pub(super) struct Recorder {
     pub(super) events: Events,
     /// Threads that begin and end by themselves, and how they are armed.
     pub(super) births: Births,
+    /// The modules of the last snapshot, whose unwind data the next recording need not compile again.
+    pub(super) rules: Mutex<Vec<Arc<Rules>>>,
     counters: Box<[CachePadded<Counters>]>,
     /// One for each lane.
     benches: Box<[Workbench]>,
@@ -128,7 +132,7 @@ unsafe impl Sync for Workbench {}
 impl Workbench {
     fn new() -> io::Result<Self> {
         Ok(Self {
-            cache: UnsafeCell::new(Cache::new()?),
+            cache: UnsafeCell::new(Cache::new()),
             stack: Stack::new()?,
         })
     }
@@ -180,6 +184,7 @@ impl Recorder {
             slots: Slots::get_or_make()?,
             events: Events::new()?,
             births: Births::default(),
+            rules: Mutex::default(),
             counters: (0..lanes).map(|_| CachePadded::default()).collect(),
             benches: (0..lanes)
                 .map(|_| Workbench::new())
@@ -226,7 +231,6 @@ impl Recorder {
             self.rack.release_memory();
             for bench in &self.benches {
                 bench.stack.release_memory();
-                (*bench.cache.get()).release_memory();
             }
         }
     }

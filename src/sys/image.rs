@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use super::arch;
 use super::maps::Maps;
 use super::memory::PAGE;
 use super::modules::{Module, Object, Section, Segment};
@@ -197,20 +198,33 @@ impl<'l> Image<'l> {
             bytes: bytes.into(),
         };
         let code = self.code();
+        let path = self.path(&code, maps);
         Module {
-            object: Arc::new(Object {
-                path: self.path(&code, maps),
-                build_id: self.build_id().to_vec(),
-                is_main,
-                code,
-            }),
             bias: self.bias,
             range: self.range(),
             eh_frame_hdr: hdr
                 .filter(|(_, bytes)| eh_frame.is_some() && has_search_table(bytes))
                 .map(section),
             eh_frame: eh_frame.map(section),
+            signal_return: self.signal_return(&path),
+            object: Arc::new(Object {
+                path,
+                build_id: self.build_id().to_vec(),
+                is_main,
+                code,
+            }),
         }
+    }
+
+    fn signal_return(&self, path: &str) -> Option<u64> {
+        if path != "[vdso]" {
+            return None;
+        }
+        let mut code = self.segments().filter(|h| h.p_flags & libc::PF_X != 0);
+        code.find_map(|h| {
+            let offset = arch::signal_return(self.bytes(h.p_vaddr, h.p_filesz)?)?;
+            Some(self.address(h.p_vaddr) + offset as u64)
+        })
     }
 
     /// The section has no length of its own in the program headers: it ends with an entry of length 0, or with its segment.

@@ -135,6 +135,20 @@ impl<'w> StackReader<'w> {
         }
     }
 
+    /// A reader of words that are there, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_words(words: &[u64], window: &'w mut Window) -> Self {
+        let range = words.as_ptr_range();
+        let (low, end) = (range.start as u64, range.end as u64);
+        // SAFETY: tests use the reader while they hold the words.
+        unsafe { Self::new(low, end, low..end, 0, window) }
+    }
+
+    /// The window, for a reader of another stack.
+    pub(crate) fn into_window(self) -> &'w mut Window {
+        self.window
+    }
+
     /// The end of what may be read.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
@@ -155,6 +169,22 @@ impl<'w> StackReader<'w> {
         }
         let index = (address - page) as usize / size_of::<u64>();
         self.window.words.get(index).copied()
+    }
+
+    /// The 16 bytes at a multiple of 16, which need not be of the stack.
+    pub(crate) fn line(&mut self, address: u64) -> Option<[u8; 16]> {
+        let page = address & !(PAGE - 1);
+        if page != self.window.page {
+            self.window.copy(self.pid, page)?;
+        }
+        let index = ((address - page) / 16 * 2) as usize;
+        let low = self.window.words.get(index)?.to_ne_bytes();
+        let high = self.window.words.get(index + 1)?.to_ne_bytes();
+        let mut line = [0; 16];
+        let (first, second) = line.split_at_mut(8);
+        first.copy_from_slice(&low);
+        second.copy_from_slice(&high);
+        Some(line)
     }
 
     /// `count` words from `address` on, if they are of a stack that stays.

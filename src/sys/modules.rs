@@ -64,6 +64,8 @@ pub(crate) struct Module {
     /// `.eh_frame_hdr`, where it has a search table.
     pub(crate) eh_frame_hdr: Option<Section>,
     pub(crate) eh_frame: Option<Section>,
+    /// Where handlers return to, if that is this object's code and known without unwind data.
+    pub(crate) signal_return: Option<u64>,
 }
 
 impl Module {
@@ -106,13 +108,16 @@ impl Generation {
 
 /// All loaded objects in the loader's order, the main executable first. One that is unchanged since `known` was made is
 /// taken from there, so that its unwind data is not copied again.
-pub(crate) fn loaded(known: &[Arc<Module>], maps: &Maps) -> Vec<Arc<Module>> {
+pub(crate) fn loaded<'k>(
+    known: impl Iterator<Item = &'k Arc<Module>> + Clone,
+    maps: &Maps,
+) -> Vec<Arc<Module>> {
     let mut modules = Vec::new();
     iterate(&mut |info| {
         // SAFETY: the loader passes its own list, and holds its lock until the callback returns.
         if let Some(image) = unsafe { Image::new(info) } {
             let module = known
-                .iter()
+                .clone()
                 .find(|module| image.is(module))
                 .cloned()
                 .unwrap_or_else(|| Arc::new(image.copy(modules.is_empty(), maps)));
@@ -128,7 +133,7 @@ mod tests {
     use super::*;
 
     fn modules() -> Vec<Arc<Module>> {
-        loaded(&[], &Maps::read().unwrap())
+        loaded([].iter(), &Maps::read().unwrap())
     }
 
     #[test]
@@ -153,7 +158,7 @@ mod tests {
     #[test]
     fn segments_are_those_of_the_maps() {
         let maps = Maps::read().unwrap();
-        for module in loaded(&[], &maps) {
+        for module in loaded([].iter(), &maps) {
             for segment in &module.object.code {
                 let entry = maps.entries().find(|e| e.start == segment.start);
                 let entry = entry.unwrap_or_else(|| panic!("{module:?} is in the maps"));
@@ -177,8 +182,8 @@ mod tests {
     #[test]
     fn unchanged_objects_are_not_copied_again() {
         let maps = Maps::read().unwrap();
-        let first = loaded(&[], &maps);
-        let second = loaded(&first, &maps);
+        let first = loaded([].iter(), &maps);
+        let second = loaded(first.iter(), &maps);
         assert_eq!(first.len(), second.len());
         for (a, b) in first.iter().zip(&second) {
             assert!(Arc::ptr_eq(a, b), "{a:?}");

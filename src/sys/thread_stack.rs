@@ -8,27 +8,42 @@ use std::ops::Range;
 
 use super::thread::thread_pointer;
 
-/// Where in a control block glibc keeps the lowest address of the thread's stack, its size and its guard's size: three
-/// words, one after the other.
+/// Where among the words that are searched glibc keeps the lowest address of the thread's stack, its size and its guard's size:
+/// three words, one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct BoundsPlace(usize);
 
 /// How far a control block is searched; glibc's is about 2.3 KiB long.
 const SEARCHED_WORDS: usize = 2048 / size_of::<usize>();
 
+/// The first of the words that are searched, in the control block of the calling thread.
+///
+/// On x86_64 the block begins at the thread pointer, on aarch64 it ends there; below it is the thread's stack.
+fn searched() -> *const usize {
+    let below = match cfg!(target_arch = "aarch64") {
+        true => SEARCHED_WORDS,
+        false => 0,
+    };
+    (thread_pointer() as *const usize).wrapping_sub(below)
+}
+
 impl BoundsPlace {
     /// Finds the place in the block of the calling thread, which must be one that glibc started on a stack of its own. `None`
     /// where it cannot be found: another C library, or a glibc that changed.
     pub(crate) fn find() -> Option<Self> {
-        let [low, size, guard] = told()?;
-        let block = thread_pointer() as *const usize;
+        let told = told()?;
+        let searched = searched();
         let word = |index: usize| {
-            // SAFETY: within the control block, which on x86_64 begins at the thread pointer, belongs to the calling
-            // thread, and is longer than what is searched (asserted by the caller's search range).
-            unsafe { std::ptr::read_volatile(block.add(index)) }
+            // SAFETY: within the control block, which belongs to the calling thread and is longer than what is searched, or
+            // within the stack that is known to lie below it.
+            unsafe { std::ptr::read_volatile(searched.add(index)) }
         };
-        let mut found = (0..SEARCHED_WORDS - 2)
-            .filter(|&i| word(i) == low && word(i + 1) == size && word(i + 2) == guard);
+        // A guard is part of the block that was mapped, and not of the stack that is told. Its size is not told where the C library
+        // has made it larger than was asked for, as it does on aarch64.
+        let mut found = (0..SEARCHED_WORDS - 2).filter(|&i| {
+            let (low, size, guard) = (word(i), word(i + 1), word(i + 2));
+            guard > 0 && (low.wrapping_add(guard)..low.wrapping_add(size)) == told
+        });
         // Two places would be one too many to know which it is.
         match (found.next(), found.next()) {
             (Some(index), None) => Some(Self(index)),
@@ -45,27 +60,28 @@ impl BoundsPlace {
         Self(index)
     }
 
-    /// The stack that the calling thread was born with, if `sp` lies on it. It can be read from there to its end, and stays
-    /// as long as the thread does.
+    /// The stack that the calling thread was born with, guard included, if `sp` lies on it. It can be read from the page of `sp`
+    /// to its end, and stays as long as the thread does.
     ///
     /// *Async-signal-safe.*
     pub(crate) fn stack_of(self, sp: u64) -> Option<Range<u64>> {
         let block = thread_pointer();
+        let searched = searched();
         let word = |index: usize| {
             // SAFETY: the calling thread's own control block, at a place where `find` found a word of the same kind.
-            unsafe { std::ptr::read_volatile((block as *const u64).add(index)) }
+            unsafe { std::ptr::read_volatile(searched.add(index)) as u64 }
         };
         let low = word(self.0);
         let end = low.checked_add(word(self.0 + 1))?;
         // The block lies at the top of the stack it describes; the main thread's, and one that a raw `clone` shares with
         // another thread, describes none or another one.
-        (low != 0 && (low..end).contains(&block) && (low..end).contains(&sp)).then_some(sp..end)
+        (low != 0 && (low..end).contains(&block) && (low..end).contains(&sp)).then_some(low..end)
     }
 }
 
-/// What `pthread_getattr_np` says of the calling thread: lowest address with the guard, size with the guard, guard's size.
-#[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
-fn told() -> Option<[usize; 3]> {
+/// What `pthread_getattr_np` says of the calling thread's stack, which is without its guard; `None` for one that has no guard.
+#[cfg(target_env = "gnu")]
+fn told() -> Option<Range<usize>> {
     let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut start, mut size, mut guard) = (std::ptr::null_mut(), 0, 0);
     // SAFETY: the first call initializes the attributes of the calling thread, the others read them, the last frees them.
@@ -80,18 +96,17 @@ fn told() -> Option<[usize; 3]> {
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         answers
     };
-    // A guard is part of the block that was mapped, and not of the stack that is told.
-    let low = (start as usize).checked_sub(guard)?;
-    (answers == [0, 0] && guard > 0 && size > 0).then_some([low, size + guard, guard])
+    let start = start as usize;
+    (answers == [0, 0] && guard > 0 && size > 0).then_some(start..start.checked_add(size)?)
 }
 
-/// On aarch64 the control block lies below the thread pointer, and musl's is another: stacks are copied from there.
-#[cfg(not(all(target_env = "gnu", target_arch = "x86_64")))]
-fn told() -> Option<[usize; 3]> {
+/// musl's control block is another: stacks are copied from there.
+#[cfg(not(target_env = "gnu"))]
+fn told() -> Option<Range<usize>> {
     None
 }
 
-#[cfg(all(test, target_env = "gnu", target_arch = "x86_64"))]
+#[cfg(all(test, target_env = "gnu"))]
 mod tests {
     use super::*;
 
@@ -106,8 +121,9 @@ mod tests {
                 let local = 0_u64;
                 let sp = &raw const local as u64;
                 let stack = place.stack_of(sp).unwrap();
-                let [low, size, _] = told().unwrap();
-                assert_eq!(stack, sp..(low + size) as u64);
+                let told = told().unwrap();
+                assert_eq!(stack.end, told.end as u64);
+                assert!(stack.start < told.start as u64, "the guard is included");
                 let elsewhere = Box::new(0_u64);
                 assert_eq!(place.stack_of(&raw const *elsewhere as u64), None);
             })

@@ -1,8 +1,7 @@
-//! Unwinding by framehop: the rules of `.eh_frame`, evaluated on the way and remembered by address.
+//! Unwinding by framehop, for what no table has: its rules are evaluated on the way.
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use framehop::{
@@ -10,8 +9,8 @@ use framehop::{
 };
 
 use super::StopReason;
-use super::memo::{Memo, Reads, State};
-use crate::sys::arch::Registers;
+use super::frame::Frame;
+use super::recent::Recent;
 use crate::sys::memory::{StackReader, Window};
 use crate::sys::modules::{Module, Section};
 
@@ -28,31 +27,22 @@ use framehop::x86_64::{
 
 /// What one handler at a time needs to unwind.
 pub(crate) struct Cache {
-    pub(super) steps: Steps,
+    pub(super) evaluation: Evaluation,
+    pub(super) recent: Recent,
     /// Through which stacks are seen that may go away.
     pub(super) window: Window,
 }
 
-/// Rules by address, room to evaluate new ones in, and the last steps.
-pub(super) struct Steps {
-    rules: NativeCache<MustNotAllocateDuringUnwind>,
-    memo: Memo,
-}
+/// Room for framehop to evaluate rules in, and those it knows by address.
+pub(super) struct Evaluation(NativeCache<MustNotAllocateDuringUnwind>);
 
 impl Cache {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self {
-            steps: Steps {
-                rules: NativeCache::new_in(),
-                memo: Memo::new()?,
-            },
+    pub(crate) fn new() -> Self {
+        Self {
+            evaluation: Evaluation(NativeCache::new_in()),
+            recent: Recent::new(),
             window: Window::new(),
-        })
-    }
-
-    /// Gives back the memory that can be given back while nothing is recorded.
-    pub(crate) fn release_memory(&mut self) {
-        self.steps.memo.release_memory();
+        }
     }
 }
 
@@ -76,124 +66,50 @@ impl Dwarf {
     /// These rules with the modules of `new` instead of those of `old`.
     ///
     /// Only what changed is touched: framehop counts changes in 16 bits to tell stale cache entries, so the fewer the better.
-    pub(super) fn changed(&self, old: &[Arc<Module>], new: &[Arc<Module>]) -> Self {
+    pub(super) fn changed<'m>(
+        &self,
+        old: impl Iterator<Item = &'m Arc<Module>> + Clone,
+        new: impl Iterator<Item = &'m Arc<Module>> + Clone,
+    ) -> Self {
         let mut unwinder = self.0.clone();
-        let is_in = |modules: &[Arc<Module>], module: &Arc<Module>| {
-            modules.iter().any(|m| Arc::ptr_eq(m, module))
-        };
-        for module in old.iter().filter(|module| !is_in(new, module)) {
-            unwinder.remove_module(module.range.start);
+        for module in old.clone() {
+            if !new.clone().any(|m| Arc::ptr_eq(m, module)) {
+                unwinder.remove_module(module.range.start);
+            }
         }
-        for module in new.iter().filter(|module| !is_in(old, module)) {
-            unwinder.add_module(native_module(module));
+        for module in new {
+            if !old.clone().any(|m| Arc::ptr_eq(m, module)) {
+                unwinder.add_module(native_module(module));
+            }
         }
         Self(unwinder)
     }
 
-    /// Writes a call chain into `frames`. `is_code` says whether an address lies in a module's code; `epoch` is that of the
-    /// modules.
-    ///
-    /// *Async-signal-safe.*
-    pub(super) fn unwind(
+    /// Goes to the caller's frame: whether there is one. *Async-signal-safe.*
+    pub(super) fn step(
         &self,
-        registers: Registers,
-        steps: &mut Steps,
-        epoch: u32,
+        frame: &mut Frame,
+        evaluation: &mut Evaluation,
         stack: &mut StackReader<'_>,
-        mut is_code: impl FnMut(u64) -> bool,
-        frames: &mut [u64],
-    ) -> (usize, StopReason) {
-        let Some((leaf, callers)) = frames.split_first_mut() else {
-            return (0, StopReason::Depth);
+    ) -> Result<bool, StopReason> {
+        let address = match frame.is_exact {
+            true => FrameAddress::InstructionPointer(frame.pc()),
+            false => match FrameAddress::from_return_address(frame.pc()) {
+                Some(address) => address,
+                None => return Ok(false),
+            },
         };
-        *leaf = registers.pc;
-        let mut depth = 1;
-        let first = FrameAddress::InstructionPointer(registers.pc);
-        let mut step = self.step(
-            first,
-            native(registers),
-            steps,
-            stack,
-            &mut Reads::default(),
-        );
-        for frame in callers {
-            let state = match step {
-                Ok(Some(state)) => state,
-                Ok(None) => return (depth, StopReason::Root),
-                Err(reason) => return (depth, reason),
-            };
-            if !is_code(state.pc) {
-                return (depth, StopReason::NoUnwindData);
-            }
-            *frame = state.pc;
-            depth += 1;
-            step = match steps.memo.recall(state, epoch, stack) {
-                Some(next) => Ok(Some(next)),
-                None => self.step_from_caller(state, steps, epoch, stack),
-            };
-        }
-        // As deep as asked for; the step beyond tells whether that was the root.
-        match step {
-            Ok(None) => (depth, StopReason::Root),
-            _ => (depth, StopReason::Depth),
-        }
-    }
-
-    /// A step from a caller's frame, which is kept.
-    fn step_from_caller(
-        &self,
-        from: State,
-        steps: &mut Steps,
-        epoch: u32,
-        stack: &mut StackReader<'_>,
-    ) -> Result<Option<State>, StopReason> {
-        let address = FrameAddress::from_return_address(from.pc).ok_or(StopReason::Root)?;
-        let mut reads = Reads::default();
-        let to = self.step(address, native_caller(from), steps, stack, &mut reads)?;
-        if let Some(to) = to {
-            steps.memo.keep(from, to, &reads, epoch);
-        }
-        Ok(to)
-    }
-
-    /// A step by the rules; `None` at the root.
-    fn step(
-        &self,
-        address: FrameAddress,
-        mut registers: NativeRegisters,
-        steps: &mut Steps,
-        stack: &mut StackReader<'_>,
-        reads: &mut Reads,
-    ) -> Result<Option<State>, StopReason> {
-        let sp = registers.sp();
-        let mut read = |address| {
-            let value = stack.read(address).ok_or(())?;
-            reads.push(address, value);
-            Ok(value)
-        };
+        let mut registers = native(frame);
+        let mut read = |address| stack.read(address).ok_or(());
         let pc = self
             .0
-            .unwind_frame(address, &mut registers, &mut steps.rules, &mut read)
+            .unwind_frame(address, &mut registers, &mut evaluation.0, &mut read)
             .map_err(stop_reason)?;
-        let Some(pc) = pc.filter(|&pc| pc != 0) else {
-            // The root says so, or it has no return address, as where a thread's start code says no more.
-            return Ok(None);
+        let Some(pc) = pc else {
+            // The root says so.
+            return Ok(false);
         };
-        let to = State {
-            pc,
-            sp: registers.sp(),
-            fp: frame_pointer(&registers),
-        };
-        // A caller's frame lies above its callee's, and on the same stack. (A leaf that keeps its return address in a
-        // register has no frame.)
-        let is_above = match address {
-            FrameAddress::InstructionPointer(_) => to.sp >= sp,
-            FrameAddress::ReturnAddress(_) => to.sp > sp,
-        };
-        if !is_above || to.sp > stack.limit() {
-            return Err(StopReason::NotAdvancing);
-        }
-        Ok(Some(to))
+        frame.step_to(pc, registers.sp(), frame_pointer(&registers), stack)
     }
 }
 
@@ -209,19 +125,14 @@ fn stop_reason(error: framehop::Error) -> StopReason {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn native(registers: Registers) -> NativeRegisters {
-    NativeRegisters::new(registers.pc, registers.sp, registers.fp)
+fn native(frame: &Frame) -> NativeRegisters {
+    NativeRegisters::new(frame.pc(), frame.sp(), frame.fp())
 }
 
+/// The link register holds the return address, of a caller's frame the one that was followed.
 #[cfg(target_arch = "aarch64")]
-fn native(registers: Registers) -> NativeRegisters {
-    NativeRegisters::new(registers.lr, registers.sp, registers.fp)
-}
-
-/// Both architectures' first register: the instruction pointer there, the link register here, which after a step both
-/// hold the return address.
-fn native_caller(state: State) -> NativeRegisters {
-    NativeRegisters::new(state.pc, state.sp, state.fp)
+fn native(frame: &Frame) -> NativeRegisters {
+    NativeRegisters::new(frame.link(), frame.sp(), frame.fp())
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -4,13 +4,27 @@
 //! [`Published`] through an atomic pointer and owns all the data it needs, so that a `dlclose` in the middle of an unwind
 //! does no harm.
 
+#[cfg(test)]
+mod against_gimli;
+mod compile;
 mod dwarf;
-mod memo;
+mod frame;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod interrupted;
 mod published;
+mod recent;
+mod rule;
+mod rules;
 mod snapshot;
+mod table;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod truth;
 
 pub(crate) use dwarf::Cache;
 pub(crate) use published::Published;
+pub(crate) use rules::Rules;
 pub(crate) use snapshot::{Snapshot, Subject};
 
 /// How a stack ended.

@@ -2,12 +2,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::StopReason;
-use super::dwarf::{Cache, Dwarf};
-use crate::sys::arch::Registers;
+use super::dwarf::{Cache, Dwarf, Evaluation};
+use super::frame::{Frame, Wanted};
+use super::rule::{Kind, Rule};
+use super::rules::Rules;
+use crate::sys::arch::{RED_ZONE, Registers};
 use crate::sys::maps::Maps;
-use crate::sys::memory::StackReader;
+use crate::sys::memory::{PAGE, StackReader, Window};
 use crate::sys::modules::Module;
 use crate::sys::thread_stack::BoundsPlace;
 
@@ -19,14 +23,24 @@ const UNKNOWN_STACK: u64 = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     epoch: u32,
-    modules: Vec<Arc<Module>>,
+    modules: Vec<Arc<Rules>>,
+    /// Tables that were made since the snapshot was: rules that handlers remember from before are not the best ones.
+    compiled: AtomicU32,
     dwarf: Dwarf,
     /// Executable ranges in ascending order.
-    code: Vec<Range<u64>>,
+    code: Vec<Code>,
     /// Writable ranges in ascending order.
     stacks: Vec<Range<u64>>,
     /// The main thread's stack, which the kernel lets grow downwards and nobody takes away.
     main_stack: Range<u64>,
+}
+
+/// A range of code.
+#[derive(Clone, Debug)]
+struct Code {
+    range: Range<u64>,
+    /// The module that it is of, by its number in the snapshot; code that was made while the program runs has none.
+    module: Option<usize>,
 }
 
 /// Whose stack is unwound.
@@ -49,20 +63,23 @@ pub(crate) struct Unwound {
 }
 
 impl Snapshot {
-    /// A snapshot of `modules`, with the stacks of `maps`, to be published in `epoch`. What it has in common with
-    /// `last` is shared.
+    /// A snapshot of `modules`, with the code and the stacks of `maps`, to be published in `epoch`. What it has in common with
+    /// `last` is shared, and tables are taken from `known`.
     pub(crate) fn new(
         epoch: u32,
         modules: Vec<Arc<Module>>,
         maps: &Maps,
         last: Option<&Snapshot>,
+        known: &[Arc<Rules>],
     ) -> Self {
-        let mut code: Vec<_> = modules
-            .iter()
-            .flat_map(|module| &module.object.code)
-            .map(|segment| segment.start..segment.end)
+        let modules: Vec<Arc<Rules>> = modules
+            .into_iter()
+            .map(|module| {
+                let same = known.iter().find(|r| Arc::ptr_eq(r.module(), &module));
+                same.cloned()
+                    .unwrap_or_else(|| Arc::new(Rules::new(module)))
+            })
             .collect();
-        code.sort_unstable_by_key(|range| range.start);
         let stacks = maps
             .entries()
             .filter(|entry| entry.is_writable())
@@ -73,14 +90,17 @@ impl Snapshot {
             .find(|entry| entry.path == "[stack]")
             .map_or(0..0, |entry| entry.start..entry.end);
         let dwarf = match last {
-            Some(last) => last.dwarf.changed(&last.modules, &modules),
-            None => Dwarf::default().changed(&[], &modules),
+            Some(last) => last
+                .dwarf
+                .changed(objects(&last.modules), objects(&modules)),
+            None => Dwarf::default().changed(objects(&[]), objects(&modules)),
         };
         Self {
             epoch,
-            modules,
             dwarf,
-            code,
+            code: code(&modules, maps),
+            modules,
+            compiled: AtomicU32::new(0),
             stacks,
             main_stack,
         }
@@ -92,12 +112,26 @@ impl Snapshot {
     }
 
     /// The modules it knows.
-    pub(crate) fn modules(&self) -> &[Arc<Module>] {
+    pub(crate) fn modules(&self) -> &[Arc<Rules>] {
         &self.modules
     }
 
+    /// Compiles the unwind data of small modules, and of large ones that ticks have fallen into.
+    pub(crate) fn compile_rules(&self) {
+        for rules in self.modules.iter().filter(|rules| rules.is_due()) {
+            rules.compile();
+            self.compiled.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Bytes of unwind data.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.modules.iter().map(|rules| rules.size_bytes()).sum()
+    }
+
     /// Writes the call chain of a thread with these registers into `frames`, leaf first: the pc, then return addresses
-    /// as they are. The pc is always there, if there is room for one frame.
+    /// as they are. (A frame that a signal has interrupted has no return address: there it is one more than the pc, so that one
+    /// less is inside of the instruction, as it is of a call.) The pc is always there, if there is room for one frame.
     ///
     /// *Async-signal-safe.*
     pub(crate) fn unwind(
@@ -107,46 +141,208 @@ impl Snapshot {
         cache: &mut Cache,
         frames: &mut [u64],
     ) -> Unwound {
-        let sp = registers.sp;
+        let (unwound, wants_more) =
+            self.unwind_with(registers, Wanted::FramePointer, subject, cache, frames);
+        match wants_more {
+            false => unwound,
+            // Rare enough that looking for all of them from the beginning is the cheaper way.
+            true => {
+                self.unwind_with(registers, Wanted::All, subject, cache, frames)
+                    .0
+            }
+        }
+    }
+
+    /// The same, looking for some registers of callers; whether others would have been needed.
+    fn unwind_with(
+        &self,
+        registers: Registers,
+        wanted: Wanted,
+        subject: Subject,
+        cache: &mut Cache,
+        frames: &mut [u64],
+    ) -> (Unwound, bool) {
+        let Cache {
+            evaluation,
+            recent,
+            window,
+        } = cache;
+        recent.begin((self.epoch, self.compiled.load(Ordering::Relaxed)));
+        let mut frame = Frame::interrupted(registers, wanted);
+        // SAFETY: the frame's registers are those of the interrupted thread.
+        let (mut stack, unknown_stack) = unsafe { self.stack_of(frame.sp(), subject, window) };
+        let ended = |depth, reason, frame: &Frame| {
+            let unwound = Unwound {
+                depth,
+                reason,
+                unknown_stack,
+            };
+            (unwound, frame.wants_more)
+        };
+        let mut depth = 0;
+        for space in frames {
+            let place = frame.place();
+            let rule = recent.rule(place, || self.find_rule(place));
+            if rule.is_none() && depth > 0 {
+                return ended(depth, StopReason::NoUnwindData, &frame);
+            }
+            *space = match frame.is_exact && depth > 0 {
+                true => frame.pc().wrapping_add(1),
+                false => frame.pc(),
+            };
+            depth += 1;
+            match self.step(
+                &mut frame,
+                rule.unwrap_or(&Rule::NOTHING),
+                evaluation,
+                &mut stack,
+            ) {
+                Ok(true) => {}
+                Ok(false) => return ended(depth, StopReason::Root, &frame),
+                Err(reason) => return ended(depth, reason, &frame),
+            }
+            // A step to a caller never is: this one led over a signal, and maybe to another stack.
+            if frame.is_exact {
+                // SAFETY: the thread that was interrupted is the same.
+                stack = unsafe { self.stack_of(frame.sp(), subject, stack.into_window()) }.0;
+            }
+        }
+        // As deep as asked for; the step beyond tells whether that was the root.
+        let place = frame.place();
+        let rule = recent.rule(place, || self.find_rule(place));
+        match rule.map(|rule| self.step(&mut frame, rule, evaluation, &mut stack)) {
+            Some(Ok(false)) if depth > 0 => ended(depth, StopReason::Root, &frame),
+            _ => ended(depth, StopReason::Depth, &frame),
+        }
+    }
+
+    /// Goes to the caller's frame: whether there is one.
+    #[inline]
+    fn step(
+        &self,
+        frame: &mut Frame,
+        rule: &Rule,
+        evaluation: &mut Evaluation,
+        stack: &mut StackReader<'_>,
+    ) -> Result<bool, StopReason> {
+        match rule.kind {
+            Kind::Nothing => self.step_without_rule(frame, stack),
+            Kind::Complex => self.dwarf.step(frame, evaluation, stack),
+            _ => frame.step(rule, stack),
+        }
+    }
+
+    /// Goes to the caller's frame out of code without unwind data. What a module's leaves out is no compiled code, but what a linker
+    /// makes to get to another module, which has no frame; a just-in-time compiler's code has one.
+    fn step_without_rule(
+        &self,
+        frame: &mut Frame,
+        stack: &mut StackReader<'_>,
+    ) -> Result<bool, StopReason> {
+        let is_linkers = |place| {
+            self.code_of(place)
+                .is_some_and(|code| code.module.is_some())
+        };
+        match frame.return_address_of_leaf() {
+            Some(address)
+                if is_linkers(frame.pc()) && self.code_of(address.wrapping_sub(1)).is_some() =>
+            {
+                frame.step_from_leaf(address, stack)
+            }
+            _ => frame.step_by_code(stack),
+        }
+    }
+
+    /// The rule for a place; `None` where no code is known to be. *Async-signal-safe.*
+    #[cold]
+    fn find_rule(&self, place: u64) -> Option<Rule> {
+        let code = self.code_of(place)?;
+        let Some(rules) = code.module.and_then(|module| self.modules.get(module)) else {
+            return Some(Rule::NOTHING);
+        };
+        // Where there is no table yet, framehop serves until then.
+        let Some(table) = rules.table() else {
+            return Some(Rule::COMPLEX);
+        };
+        let rule = table.find(place.wrapping_sub(rules.module().range.start));
+        Some(rule.copied().unwrap_or(Rule::NOTHING))
+    }
+
+    /// The range of code that holds an address. *Async-signal-safe.*
+    fn code_of(&self, address: u64) -> Option<&Code> {
+        let after = self
+            .code
+            .partition_point(|code| code.range.start <= address);
+        self.code
+            .get(after.checked_sub(1)?)
+            .filter(|code| code.range.contains(&address))
+    }
+
+    /// What can be read of the stack that `sp` is on, and whether it is one that this snapshot does not know.
+    ///
+    /// # Safety
+    ///
+    /// `sp` is a stack pointer of the interrupted thread.
+    unsafe fn stack_of<'w>(
+        &self,
+        sp: u64,
+        subject: Subject,
+        window: &'w mut Window,
+    ) -> (StackReader<'w>, bool) {
         let lasting = match self.main_stack.contains(&sp) {
             true => Some(self.main_stack.clone()),
             false => subject.bounds.and_then(|bounds| bounds.stack_of(sp)),
         };
-        let (lasting, limit, unknown_stack) = match lasting {
+        let (lasting, limit, is_unknown) = match lasting {
             Some(lasting) => (lasting.clone(), lasting.end, false),
             None => match holding(&self.stacks, sp) {
                 Some(range) => (0..0, range.end, false),
                 None => (0..0, sp.saturating_add(UNKNOWN_STACK), true),
             },
         };
-        let Cache { steps, window } = cache;
-        // SAFETY: the main thread's stack, or the one that the interrupted thread was born with, from its stack pointer up:
-        // both stay while its handler runs.
-        let mut reader = unsafe { StackReader::new(sp, limit, lasting, subject.pid, window) };
-        let mut last_code = 0..0;
-        let (depth, reason) = self.dwarf.unwind(
-            registers,
-            steps,
-            self.epoch,
-            &mut reader,
-            |pc| {
-                last_code.contains(&pc)
-                    || match holding(&self.code, pc) {
-                        Some(range) => {
-                            last_code = range.clone();
-                            true
-                        }
-                        None => false,
-                    }
-            },
-            frames,
-        );
-        Unwound {
-            depth,
-            reason,
-            unknown_stack,
-        }
+        // What an epilogue has popped is still there, and unwind data goes on to say so. Of the red zone only what lies in the
+        // stack pointer's own page is known to stay: below could be the guard.
+        let low = sp.saturating_sub(RED_ZONE);
+        let lasting = lasting.start.max(low).max(sp & !(PAGE - 1))..lasting.end;
+        // SAFETY: the main thread's stack, or the one that the interrupted thread was born with, from the page of its stack
+        // pointer up: both stay while its handler runs.
+        let reader = unsafe { StackReader::new(low, limit, lasting, subject.pid, window) };
+        (reader, is_unknown)
     }
+}
+
+fn objects(rules: &[Arc<Rules>]) -> impl Iterator<Item = &Arc<Module>> + Clone {
+    rules.iter().map(|rules| rules.module())
+}
+
+/// All code: that of modules, and what else can be executed and no file is behind, as a just-in-time compiler makes it.
+fn code(modules: &[Arc<Rules>], maps: &Maps) -> Vec<Code> {
+    let mut code: Vec<Code> = Vec::new();
+    for (number, rules) in modules.iter().enumerate() {
+        code.extend(rules.module().object.code.iter().map(|segment| Code {
+            range: segment.start..segment.end,
+            module: Some(number),
+        }));
+    }
+    code.sort_unstable_by_key(|code| code.range.start);
+    let is_of_a_module = |range: &Range<u64>| {
+        let before = code.partition_point(|code| code.range.start < range.end);
+        let last = before.checked_sub(1).and_then(|last| code.get(last));
+        last.is_some_and(|last| last.range.end > range.start)
+    };
+    let made: Vec<Code> = maps
+        .entries()
+        .filter(|entry| entry.permissions.contains('x'))
+        .map(|entry| entry.start..entry.end)
+        .filter(|range| !is_of_a_module(range))
+        .map(|range| Code {
+            range,
+            module: None,
+        })
+        .collect();
+    code.extend(made);
+    code.sort_unstable_by_key(|code| code.range.start);
+    code
 }
 
 /// The range that holds `address` in an ascending list of disjoint ones. *Async-signal-safe.*

@@ -14,7 +14,7 @@ use super::recorder::Recorder;
 use super::stats::Stats;
 use super::threads::Threads;
 use super::wall::Wall;
-use crate::aggregate::{Layouts, StackTable, State, Tag, Weight};
+use crate::aggregate::{Layouts, Stack, StackTable, State, Tag, Weight};
 use crate::label::Interned;
 use crate::ring::Source;
 use crate::sys::clock::Clock;
@@ -35,6 +35,9 @@ const RESTING_TURN: Duration = Duration::from_millis(50);
 /// A new snapshot is not begun before this many times the last one's cost has gone by: a process with a huge address space
 /// and stacks in odd places does not keep a CPU busy with reading its maps.
 const REFRESH_SPACING: u32 = 20;
+
+/// The shortest time between two snapshots for the sake of code that no module holds.
+const CODE_REFRESH_SPACING: Duration = Duration::from_secs(1);
 
 /// What was collected, and what collects it.
 #[derive(Debug)]
@@ -71,6 +74,7 @@ pub(super) struct Collector {
     snapshot_bytes: usize,
     last_turn: Instant,
     next_refresh: Instant,
+    next_code_refresh: Instant,
     started: Instant,
     start_realtime_ns: u64,
     stopped_after: Option<Duration>,
@@ -116,6 +120,7 @@ impl Collector {
             // The first turn finds what began while the recording did.
             last_turn: now.checked_sub(RESTING_TURN).unwrap_or(now),
             next_refresh: now,
+            next_code_refresh: now,
             started: now,
             start_realtime_ns: Clock::REALTIME.now_ns()?,
             stopped_after: None,
@@ -208,20 +213,28 @@ impl Collector {
         self.last_turn = now;
         self.maps_at_start = None;
         let recorder = self.recorder;
-        recorder.met_unknown_code.store(false, Ordering::Relaxed);
+        let met_unknown_code = recorder.met_unknown_code.swap(false, Ordering::Relaxed);
         // A scan that fails leaves what is armed as it is; the next one may do better.
         let _ = self.threads.scan();
         if self.uses_quiet_signal && !self.quiet_signal_is_lost {
             self.watch_quiet_signal();
         }
         if now >= self.next_refresh {
-            if self.is_outdated() {
+            // Code that no module holds is in no list of the loader's: a just-in-time compiler's, which may make more at any time.
+            let has_new_code = met_unknown_code && now >= self.next_code_refresh;
+            if self.is_outdated() || has_new_code {
                 let _ = self.refresh();
+                self.next_code_refresh = now + CODE_REFRESH_SPACING;
             } else if self.hook.as_ref().is_some_and(ThreadHook::is_pending) {
                 self.refresh_hook();
             }
         }
         self.reclaim();
+        // SAFETY: only this collector replaces snapshots.
+        if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
+            snapshot.compile_rules();
+            self.snapshot_bytes = snapshot.size_bytes();
+        }
     }
 
     /// Counts everything that handlers have recorded.
@@ -280,8 +293,12 @@ impl Collector {
                     labels: labels.number_of(record.labels()),
                     state,
                 };
-                let layout = layouts.of_epoch(record.epoch());
-                let chain = table.add(layout, record.frames(), tag, weight);
+                let stack = Stack {
+                    layout: layouts.of_epoch(record.epoch()),
+                    ended: record.stop_reason(),
+                    frames: record.frames(),
+                };
+                let chain = table.add(stack, tag, weight);
                 if let (Some(wall), Source::Look) = (&mut *wall, record.source()) {
                     wall.keep(thread, chain, tag);
                 }
@@ -304,11 +321,12 @@ impl Collector {
         let epoch = self.recorder.snapshot.next_epoch();
         // SAFETY: only this collector replaces snapshots, so the current one stays for as long as it is looked at here.
         let last = unsafe { self.recorder.snapshot.get() };
-        let loaded = modules::loaded(last.map_or(&[], Snapshot::modules), &maps);
+        let known = self.recorder.rules.lock().clone();
+        let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
         self.layouts
             .observe(epoch, loaded.iter().map(|module| &module.object));
-        self.snapshot_bytes = loaded.iter().map(|module| module.size_bytes()).sum();
-        let snapshot = Box::new(Snapshot::new(epoch, loaded, &maps, last));
+        let snapshot = Box::new(Snapshot::new(epoch, loaded, &maps, last, &known));
+        *self.recorder.rules.lock() = snapshot.modules().to_vec();
         // SAFETY: one caller, by `&mut self`; the old one is kept until `reclaim` finds its readers gone.
         self.retired
             .extend(unsafe { self.recorder.snapshot.replace(snapshot) });

@@ -1,6 +1,21 @@
-//! aarch64: `ucontext_t` as the kernel lays it out on the signal frame.
+//! aarch64: DWARF's numbers (DWARF for the Arm 64-bit Architecture, 4.1), and `ucontext_t` as the kernel lays it out on the
+//! signal frame.
 
 use super::Registers;
+
+/// x0 to x30, and the stack pointer.
+pub(super) const REGISTERS: usize = 32;
+pub(super) const SP: u8 = 31;
+pub(super) const FP: u8 = 29;
+/// The link register.
+pub(super) const RETURN_ADDRESS: u16 = 30;
+/// None in the procedure call standard.
+pub(super) const RED_ZONE: u64 = 0;
+pub(super) const CALLEE_SAVED_COUNT: usize = 11;
+pub(super) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] =
+    [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29];
+/// Compilers put it at the lowest address of a frame, or above other registers.
+pub(super) const FRAME_RECORD_ENDS_FRAME: bool = false;
 
 impl Registers {
     /// The registers at the interrupted instruction. *Async-signal-safe.*
@@ -11,11 +26,54 @@ impl Registers {
     pub(crate) unsafe fn from_ucontext(context: *const libc::c_void) -> Self {
         // SAFETY: the kernel passes a `ucontext_t` there, by the caller's contract.
         let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+        let mut general = [0; REGISTERS];
+        let (numbered, sp) = general.split_at_mut(machine.regs.len());
+        numbered.copy_from_slice(&machine.regs);
+        sp.fill(machine.sp);
         Self {
             pc: machine.pc,
-            sp: machine.sp,
-            fp: machine.regs[29],
-            lr: machine.regs[30],
+            general,
         }
     }
+}
+
+/// User space has 48 bits of addresses on Linux, 52 with a hint that stacks and code do not get; what lies above is a tag or a
+/// signature.
+pub(super) fn without_signature(address: u64) -> u64 {
+    address & ((1 << 48) - 1)
+}
+
+/// The kernel's vDSO says nothing of it in unwind data since Linux 5.8. It is told by its two instructions, as debuggers tell it,
+/// which is why they do not change (arch/arm64/kernel/vdso/sigreturn.S).
+pub(super) fn signal_return(code: &[u8]) -> Option<usize> {
+    // mov x8, #139 (rt_sigreturn); svc #0
+    const INSTRUCTIONS: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];
+    (0..code.len())
+        .step_by(4)
+        .find(|&at| code[at..].starts_with(&INSTRUCTIONS))
+}
+
+/// The stack pointer points to the `siginfo_t` when a handler has returned, and the `ucontext_t` follows (`struct rt_sigframe`,
+/// arch/arm64/kernel/signal.c).
+pub(super) fn interrupted_by_signal(
+    sp: u64,
+    mut read: impl FnMut(u64) -> Option<u64>,
+) -> Option<Registers> {
+    const MACHINE: usize =
+        size_of::<libc::siginfo_t>() + std::mem::offset_of!(libc::ucontext_t, uc_mcontext);
+    const REGS: usize = MACHINE + std::mem::offset_of!(libc::mcontext_t, regs);
+    const PC: usize = MACHINE + std::mem::offset_of!(libc::mcontext_t, pc);
+    let mut at = |offset: usize| read(sp.checked_add(offset as u64)?);
+    // The stack pointer follows x30.
+    let mut general = [0; REGISTERS];
+    for (number, register) in general.iter_mut().enumerate() {
+        *register = at(REGS + number * 8)?;
+    }
+    let pc = at(PC)?;
+    Some(Registers { pc, general })
+}
+
+/// Not looked for: a table's entries leave stack and link register alone.
+pub(super) fn linkage_frame_offset(_place: u64, _code: [u8; 16]) -> Option<i32> {
+    None
 }

@@ -1,6 +1,38 @@
-//! x86_64: `ucontext_t` as the kernel lays it out on the signal frame.
+//! x86_64: DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36), and `ucontext_t` as the kernel lays it out on the
+//! signal frame.
 
 use super::Registers;
+
+pub(super) const REGISTERS: usize = 16;
+pub(super) const SP: u8 = 7;
+pub(super) const FP: u8 = 6;
+pub(super) const RETURN_ADDRESS: u16 = 16;
+/// System V ABI, 3.2.2.
+pub(super) const RED_ZONE: u64 = 128;
+pub(super) const CALLEE_SAVED_COUNT: usize = 6;
+pub(super) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] = [3, 6, 12, 13, 14, 15];
+/// The return address was pushed last before the frame, and the frame pointer next.
+pub(super) const FRAME_RECORD_ENDS_FRAME: bool = true;
+
+/// Where each register lies in `gregs`, by its DWARF number.
+const IN_GREGS: [libc::c_int; REGISTERS] = [
+    libc::REG_RAX,
+    libc::REG_RDX,
+    libc::REG_RCX,
+    libc::REG_RBX,
+    libc::REG_RSI,
+    libc::REG_RDI,
+    libc::REG_RBP,
+    libc::REG_RSP,
+    libc::REG_R8,
+    libc::REG_R9,
+    libc::REG_R10,
+    libc::REG_R11,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
+];
 
 impl Registers {
     /// The registers at the interrupted instruction. *Async-signal-safe.*
@@ -13,8 +45,76 @@ impl Registers {
         let gregs = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
         Self {
             pc: gregs[libc::REG_RIP as usize] as u64,
-            sp: gregs[libc::REG_RSP as usize] as u64,
-            fp: gregs[libc::REG_RBP as usize] as u64,
+            general: IN_GREGS.map(|index| gregs[index as usize] as u64),
         }
+    }
+}
+
+pub(super) fn without_signature(address: u64) -> u64 {
+    address
+}
+
+/// Here it is the C library's, which describes it in its unwind data.
+pub(super) fn signal_return(_code: &[u8]) -> Option<usize> {
+    None
+}
+
+/// The stack pointer points to the `ucontext_t` when a handler has returned (`struct rt_sigframe`, arch/x86/kernel/signal.c).
+pub(super) fn interrupted_by_signal(
+    sp: u64,
+    mut read: impl FnMut(u64) -> Option<u64>,
+) -> Option<Registers> {
+    const GREGS: usize = std::mem::offset_of!(libc::ucontext_t, uc_mcontext)
+        + std::mem::offset_of!(libc::mcontext_t, gregs);
+    let mut greg = |index: libc::c_int| {
+        read(
+            sp.checked_add(GREGS as u64)?
+                .checked_add(index as u64 * 8)?,
+        )
+    };
+    let pc = greg(libc::REG_RIP)?;
+    let mut general = [0; REGISTERS];
+    for (register, index) in general.iter_mut().zip(IN_GREGS) {
+        *register = greg(index)?;
+    }
+    Some(Registers { pc, general })
+}
+
+/// The entries of System V ABI 5.2 and, with `endbr64` before them, of its extension for control flow protection.
+pub(super) fn linkage_frame_offset(place: u64, code: [u8; 16]) -> Option<i32> {
+    const RETURN_ADDRESS: i32 = 8;
+    let at = place & 15;
+    // The place from which on a word lies above the return address, and whether another one does from the beginning.
+    let (pushed_from, has_another) = match code {
+        // The first entry: push [link map]; jmp [resolver].
+        [0xff, 0x35, _, _, _, _, 0xff, 0x25, ..] => (6, true),
+        // jmp [function]; push index; jmp first.
+        [0xff, 0x25, _, _, _, _, 0x68, _, _, _, _, 0xe9, ..] => (11, false),
+        // endbr64; push index; jmp first.
+        [0xf3, 0x0f, 0x1e, 0xfa, 0x68, _, _, _, _, 0xe9, ..] => (9, false),
+        // endbr64; jmp [function].
+        [0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, ..] => (16, false),
+        _ => return None,
+    };
+    let words = i32::from(at >= pushed_from) + i32::from(has_another);
+    Some(RETURN_ADDRESS + words * 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_the_linkage_table_are_known_by_their_code() {
+        let entry = [
+            0xff, 0x25, 0x92, 0x54, 0, 0, 0x68, 1, 0, 0, 0, 0xe9, 0xe0, 0xff, 0xff, 0xff,
+        ];
+        let first = [
+            0xff, 0x35, 0x92, 0x54, 0, 0, 0xff, 0x25, 0x94, 0x54, 0, 0, 0x0f, 0x1f, 0x40, 0,
+        ];
+        let offset = |place: u64, code| linkage_frame_offset(0x1230 + place, code);
+        assert_eq!([0, 6, 11].map(|at| offset(at, entry)), [8, 8, 16].map(Some));
+        assert_eq!([0, 6].map(|at| offset(at, first)), [16, 24].map(Some));
+        assert_eq!(offset(0, [0x90; 16]), None);
     }
 }

@@ -1,13 +1,12 @@
 //! The hook is one for the process, so each test that installs it has a process of its own.
 
-#[path = "../../../tests/support/process.rs"]
-mod process;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
 mod libraries;
 mod storms;
 
+use crate::process;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::support::{run as run_program, tool};
 use super::*;
+use crate::process;
 
 /// `run` creates a thread and joins it.
 pub(super) const SOURCE: &str = r#"

@@ -1,0 +1,296 @@
+//! Tables against gimli's own evaluation, at random places of real libraries.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, NativeEndian, RegisterRule, UnwindContext,
+    UnwindSection as _, UnwindTableRow,
+};
+
+use super::compile::compile;
+use super::rule::{Kind, Place, Rule};
+use crate::process;
+use crate::sys::arch::{CALLEE_SAVED, RETURN_ADDRESS, SP};
+use crate::sys::maps::Maps;
+use crate::sys::modules::{Module, Section, loaded};
+
+/// Numbers that look random and are the same in every run (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(value) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+/// A library that this process does not use, loaded for the test; `None` where it is not there.
+fn load(path: &str) -> Option<()> {
+    let path = CString::new(path).unwrap();
+    // SAFETY: libraries of the system and the toolchain, whose initializers harm nobody; it is never closed.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    (!handle.is_null()).then_some(())
+}
+
+/// The library that rustc is made of.
+fn rustc_driver() -> Option<PathBuf> {
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let sysroot = String::from_utf8(output.ok()?.stdout).ok()?;
+    let libraries = std::fs::read_dir(PathBuf::from(sysroot.trim()).join("lib")).ok()?;
+    libraries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("librustc_driver") && name.ends_with(".so")
+        })
+}
+
+fn module(name: &str) -> Option<Arc<Module>> {
+    let modules = loaded([].iter(), &Maps::read().unwrap());
+    modules.into_iter().find(|module| match name {
+        "" => module.object.is_main,
+        name => module.object.path.contains(name),
+    })
+}
+
+/// What a row of gimli's comes to, by this test's own lights; `None` where a rule need not be able to hold it.
+fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
+    let place = |register: u16| match row.register(gimli::Register(register)) {
+        Some(RegisterRule::Offset(offset)) if offset % 8 == 0 => Some(Place::at(offset)),
+        None | Some(RegisterRule::SameValue) => Some(Place::SAME),
+        Some(RegisterRule::Undefined) => Some(Place::UNDEFINED),
+        Some(RegisterRule::Register(source)) => Some(Place::in_register(source.0)),
+        _ => None,
+    };
+    let return_address = place(RETURN_ADDRESS);
+    if return_address == Some(Place::UNDEFINED) {
+        return Some(Rule::of(Kind::Root));
+    }
+    // On aarch64 the kernel's unwind data, where it had some, only leads to a frame pointer's two words.
+    if is_signal && (return_address.is_none() || cfg!(target_arch = "aarch64")) {
+        return Some(Rule::of(Kind::Signal));
+    }
+    match row.register(gimli::Register(SP.into())) {
+        None | Some(RegisterRule::SameValue | RegisterRule::ValOffset(0)) => {}
+        Some(RegisterRule::Offset(_) | RegisterRule::Register(_)) => {
+            return Some(Rule::of(Kind::Leaving));
+        }
+        Some(_) => return None,
+    }
+    let &CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
+        return None;
+    };
+    let mut rule = Rule {
+        cfa_register: u8::try_from(register.0).ok()?,
+        cfa_offset: i32::try_from(offset).ok()?,
+        return_address: return_address?,
+        ..Rule::of(Kind::Register)
+    };
+    for (saved, register) in rule.saved.iter_mut().zip(CALLEE_SAVED) {
+        *saved = place(register.into()).filter(|place| place.register().is_none())?;
+    }
+    Some(rule.finished())
+}
+
+/// Compares `count` random places of a module; the answer is how many of them were compared, and how many a rule need not be able
+/// to hold.
+fn compare(module: &Module, count: u64) -> (u64, u64) {
+    let table = compile(module);
+    let eh_frame = module.eh_frame.as_ref().unwrap();
+    let hdr = module.eh_frame_hdr.as_ref().unwrap();
+    let mut section = EhFrame::new(&eh_frame.bytes, NativeEndian);
+    // So that it knows the instruction that says of a return address whether it is signed.
+    section.set_vendor(gimli::Vendor::AArch64);
+    let bases = BaseAddresses::default()
+        .set_eh_frame(eh_frame.address)
+        .set_eh_frame_hdr(hdr.address);
+    let parsed = EhFrameHdr::new(&hdr.bytes, NativeEndian)
+        .parse(&bases, 8)
+        .unwrap();
+    let search = parsed.table().unwrap();
+    let beginning = module.range.start - module.bias;
+    let code: Vec<_> = module
+        .object
+        .code
+        .iter()
+        .map(|segment| segment.start - module.range.start..segment.end - module.range.start)
+        .collect();
+    let mut random = Random(0x5eed);
+    let mut context: UnwindContext<usize> = UnwindContext::new();
+    let (mut compared, mut complex) = (0, 0);
+    while compared + complex < count {
+        let segment = &code[random.below(code.len() as u64) as usize];
+        let place = segment.start + random.below(segment.end - segment.start);
+        let address = beginning + place;
+        let found = table.find(place);
+        let function =
+            search.fde_for_address(&section, &bases, address, |section, bases, offset| {
+                section.cie_from_offset(bases, offset)
+            });
+        let Ok(function) = function else {
+            let is_nothing = found.is_none_or(|rule| rule.kind == Kind::Nothing);
+            // Where handlers return to is known without unwind data.
+            let is_signal = module.signal_return.is_some_and(|at| {
+                (at - 1..at + 8).contains(&(module.range.start + place))
+                    && found == Some(&Rule::of(Kind::Signal))
+            });
+            assert!(
+                is_nothing || is_signal,
+                "{address:#x} of {}: {found:?} where there is nothing",
+                module.object.path
+            );
+            compared += 1;
+            continue;
+        };
+        let is_signal = function.cie().is_signal_trampoline();
+        let row = function
+            .unwind_info_for_address(&section, &bases, &mut context, address)
+            .unwrap();
+        match translated(row, is_signal) {
+            Some(rule) => {
+                assert_eq!(
+                    found,
+                    Some(&rule),
+                    "{address:#x} of {}: {row:?}",
+                    module.object.path
+                );
+                compared += 1;
+            }
+            None => {
+                let kind = found.map(|rule| rule.kind);
+                assert!(
+                    matches!(
+                        kind,
+                        Some(Kind::Complex | Kind::Loaded | Kind::LinkageTable | Kind::Register)
+                    ),
+                    "{address:#x} of {}: {found:?} for {row:?}",
+                    module.object.path
+                );
+                complex += 1;
+            }
+        }
+    }
+    println!(
+        "{}: {count} places, {complex} of them with expressions; {} rows, {} rules, {} KiB",
+        module.object.path,
+        table.rows(),
+        table.rules(),
+        table.size_bytes() / 1024
+    );
+    (compared, complex)
+}
+
+#[test]
+fn tables_say_what_gimli_says() {
+    let cplusplus = load("libstdc++.so.6").map(|()| "libstdc++");
+    for name in ["", "libc.so", "[vdso]"].into_iter().chain(cplusplus) {
+        // The kernel's vDSO has no unwind data on some machines.
+        let Some(module) = module(name).filter(|module| module.eh_frame.is_some()) else {
+            continue;
+        };
+        let count = if name == "[vdso]" { 10_000 } else { 250_000 };
+        let (compared, complex) = compare(&module, count);
+        assert!(complex <= compared / 20, "{name}: {complex} of {compared}");
+    }
+}
+
+/// Another process, since rustc's library takes more of the room for thread-local variables than a process has to spare.
+#[test]
+fn the_table_of_a_large_library_says_what_gimli_says() {
+    let output = process::this_program()
+        .args(["child_with_a_large_library", "--ignored", "--nocapture"])
+        .env("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536")
+        .output()
+        .unwrap();
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_with_a_large_library() {
+    let library = rustc_driver().and_then(|path| load(path.to_str()?));
+    let Some(module) = library.and_then(|()| module("librustc_driver")) else {
+        return println!("skipped: rustc's library cannot be loaded here");
+    };
+    let begun = std::time::Instant::now();
+    let table = compile(&module);
+    println!(
+        "compiled in {:?}: {} rows, {} rules, {} KiB",
+        begun.elapsed(),
+        table.rows(),
+        table.rules(),
+        table.size_bytes() / 1024
+    );
+    // "At most 16 MiB", which a loaded machine cannot change, unlike the time.
+    assert!(table.size_bytes() <= 16 << 20);
+    let (compared, complex) = compare(&module, 250_000);
+    assert!(complex <= compared / 20, "{complex} of {compared}");
+}
+
+#[test]
+fn a_module_without_a_search_table_is_the_same() {
+    let with = module("libc.so").unwrap();
+    let without = Module {
+        eh_frame_hdr: None,
+        ..Module::clone(&with)
+    };
+    let (with_table, without_table) = (compile(&with), compile(&without));
+    assert!(with_table.rows() > 1000);
+    assert_eq!(with_table.rows(), without_table.rows());
+    let mut random = Random(1);
+    for _ in 0..100_000 {
+        let place = random.below(with.range.end - with.range.start);
+        assert_eq!(
+            with_table.find(place),
+            without_table.find(place),
+            "{place:#x}"
+        );
+    }
+}
+
+#[test]
+fn damaged_unwind_data_does_no_harm() {
+    let module = module("libc.so").unwrap();
+    let eh_frame = module.eh_frame.as_ref().unwrap();
+    let part = &eh_frame.bytes[..eh_frame.bytes.len().min(40_000)];
+    let mut random = Random(2);
+    for round in 0..400 {
+        let mut bytes = part.to_vec();
+        match round % 4 {
+            // All of it, at times.
+            0 => bytes
+                .iter_mut()
+                .for_each(|byte| *byte = random.below(256) as u8),
+            _ => {
+                for _ in 0..1 + random.below(40) {
+                    let at = random.below(bytes.len() as u64) as usize;
+                    bytes[at] = random.below(256) as u8;
+                }
+            }
+        }
+        let section = Section {
+            address: eh_frame.address,
+            bytes: bytes.into(),
+        };
+        let damaged = Module {
+            eh_frame: Some(section),
+            eh_frame_hdr: module.eh_frame_hdr.clone().filter(|_| round % 2 == 0),
+            ..Module::clone(&module)
+        };
+        let table = compile(&damaged);
+        for _ in 0..100 {
+            table.find(random.below(module.range.end - module.range.start));
+        }
+    }
+}

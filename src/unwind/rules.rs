@@ -1,0 +1,62 @@
+//! The unwind rules of one module, compiled when there is time for it.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::compile::compile;
+use super::table::Table;
+use crate::sys::modules::Module;
+
+/// Unwind data up to which a module is compiled before a tick falls into it: some 2 ms of work.
+const SMALL_BYTES: usize = 512 * 1024;
+
+/// A module and its table, which handlers read as soon as it is there.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    module: Arc<Module>,
+    table: OnceLock<Table>,
+    /// A handler had use for the table.
+    is_wanted: AtomicBool,
+}
+
+impl Rules {
+    pub(super) fn new(module: Arc<Module>) -> Self {
+        Self {
+            module,
+            table: OnceLock::new(),
+            is_wanted: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
+    /// The table, or a note that one is wanted. *Async-signal-safe.*
+    #[inline]
+    pub(super) fn table(&self) -> Option<&Table> {
+        let table = self.table.get();
+        if table.is_none() && !self.is_wanted.load(Ordering::Relaxed) {
+            self.is_wanted.store(true, Ordering::Relaxed);
+        }
+        table
+    }
+
+    /// Whether there is no table and should be one.
+    pub(super) fn is_due(&self) -> bool {
+        let bytes = self.module.eh_frame.as_ref().map_or(0, |s| s.bytes.len());
+        self.table.get().is_none()
+            && (bytes <= SMALL_BYTES || self.is_wanted.load(Ordering::Relaxed))
+    }
+
+    /// Makes the table.
+    pub(super) fn compile(&self) {
+        self.table.get_or_init(|| compile(&self.module));
+    }
+
+    /// Bytes of unwind data, as it was copied and as it was compiled.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.module.size_bytes() + self.table.get().map_or(0, Table::size_bytes)
+    }
+}
