@@ -230,8 +230,18 @@ impl Collector {
             }
         }
         self.reclaim();
+        self.compile_rules();
+    }
+
+    /// Makes the tables of unwind rules that are missing.
+    fn compile_rules(&mut self) {
+        // A timer of the process ticks for this thread, too, on whichever thread the signal falls: it is to do little, and
+        // framehop serves without tables.
+        if self.engine == Engine::ProcessTimer {
+            return;
+        }
         // SAFETY: only this collector replaces snapshots.
-        if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
+        if let Some(snapshot) = unsafe { self.recorder.snapshot.get() } {
             snapshot.compile_rules();
             self.snapshot_bytes = snapshot.size_bytes();
         }
@@ -327,9 +337,11 @@ impl Collector {
             .observe(epoch, loaded.iter().map(|module| &module.object));
         let snapshot = Box::new(Snapshot::new(epoch, loaded, &maps, last, &known));
         *self.recorder.rules.lock() = snapshot.modules().to_vec();
+        let known_bytes = snapshot.size_bytes();
         // SAFETY: one caller, by `&mut self`; the old one is kept until `reclaim` finds its readers gone.
         self.retired
             .extend(unsafe { self.recorder.snapshot.replace(snapshot) });
+        self.snapshot_bytes = known_bytes;
         self.generation = generation;
         if let Some(hook) = &mut self.hook {
             hook.refresh(generation, &maps);
