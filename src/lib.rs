@@ -23,7 +23,7 @@
 //!
 //! # Limitations
 //!
-//! - Linux on x86_64; aarch64 builds, and is not tested yet.
+//! - Linux on x86_64; on aarch64 the library's own tests run under emulation.
 //! - One recording at a time in a process. `SIGPROF` is sigprof's from the first start on, and with perf events and elapsed time
 //!   `SIGURG`; another handler for the former is an error, and is left alone, as is one for the latter.
 //! - What a thread does after its last tick is in no stack; up to the rate of the scheduler's ticks, and without the right to perf
