@@ -63,10 +63,13 @@ impl Drop for Pages {
 pub(crate) const PAGE: u64 = 4096;
 const PAGE_WORDS: usize = PAGE as usize / size_of::<u64>();
 
+/// No page's address. (Page 0 has one, which a stack pointer that leads nowhere can be in.)
+const NO_PAGE: u64 = 1;
+
 /// A copy of one page of a stack that may be gone the next moment.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// The page's address; 0 while none is copied.
+    /// The page's address, or [`NO_PAGE`].
     page: u64,
     words: Box<[u64; PAGE_WORDS]>,
 }
@@ -74,14 +77,14 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new() -> Self {
         Self {
-            page: 0,
+            page: NO_PAGE,
             words: Box::new([0; PAGE_WORDS]),
         }
     }
 
     /// Copies a page; `None` where it cannot be read. *Async-signal-safe*, but for errno.
     fn copy(&mut self, pid: libc::pid_t, page: u64) -> Option<()> {
-        self.page = 0;
+        self.page = NO_PAGE;
         let local = libc::iovec {
             iov_base: self.words.as_mut_ptr().cast(),
             iov_len: PAGE as usize,
@@ -125,7 +128,7 @@ impl<'w> StackReader<'w> {
         pid: libc::pid_t,
         window: &'w mut Window,
     ) -> Self {
-        window.page = 0;
+        window.page = NO_PAGE;
         Self {
             low: sp,
             limit,
@@ -196,6 +199,12 @@ impl<'w> StackReader<'w> {
             && address.is_multiple_of(8);
         is_lasting.then_some(Words { address, count })
     }
+
+    /// All words from `address` on that are of a stack that stays; `None` where that one is not.
+    pub(crate) fn words_from(&self, address: u64) -> Option<Words> {
+        let end = self.limit.min(self.lasting.end);
+        self.words(address, end.checked_sub(address)? / 8)
+    }
 }
 
 /// A run of words of a stack that stays. *Async-signal-safe.*
@@ -212,6 +221,25 @@ impl Words {
         // SAFETY: within the run, which the reader that made it knows to stay.
         (index < self.count)
             .then(|| unsafe { std::ptr::read_volatile((self.address + index * 8) as *const u64) })
+    }
+
+    /// The word at an index that counts from the end, below 0.
+    #[inline]
+    pub(crate) fn read_from_end(self, index: i16) -> Option<u64> {
+        self.read(self.count.wrapping_add_signed(index.into()))
+    }
+
+    /// The words of the run from one address up to another one that is above it.
+    #[inline]
+    pub(crate) fn between(self, start: u64, end: u64) -> Option<Words> {
+        let is_within = self.address <= start
+            && start < end
+            && end <= self.address + self.count * 8
+            && (start | end).is_multiple_of(8);
+        is_within.then(|| Words {
+            address: start,
+            count: (end - start) / 8,
+        })
     }
 }
 
@@ -245,6 +273,9 @@ mod tests {
         assert_eq!(reader.read(start + 4 * 4096), None, "past the limit");
         assert_eq!(reader.read(u64::MAX - 7), None);
         assert!(reader.words(start + 8, 1).is_none(), "it may be gone");
+        // SAFETY: nothing is said to stay.
+        let mut reader = unsafe { StackReader::new(8, 4096, 0..0, pid, &mut window) };
+        assert_eq!(reader.read(8), None, "what was copied is of another page");
         // SAFETY: the first two pages are this test's own.
         let mut reader =
             unsafe { StackReader::new(start, start + 4096, start..start + 4096, pid, &mut window) };

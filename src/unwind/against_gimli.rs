@@ -128,7 +128,7 @@ fn compare(module: &Module, count: u64) -> (u64, u64) {
         let segment = &code[random.below(code.len() as u64) as usize];
         let place = segment.start + random.below(segment.end - segment.start);
         let address = beginning + place;
-        let found = table.find(place);
+        let found = table.rule_at(place);
         let function =
             search.fde_for_address(&section, &bases, address, |section, bases, offset| {
                 section.cie_from_offset(bases, offset)
@@ -252,8 +252,8 @@ fn a_module_without_a_search_table_is_the_same() {
     for _ in 0..100_000 {
         let place = random.below(with.range.end - with.range.start);
         assert_eq!(
-            with_table.find(place),
-            without_table.find(place),
+            with_table.rule_at(place),
+            without_table.rule_at(place),
             "{place:#x}"
         );
     }
@@ -290,7 +290,7 @@ fn damaged_unwind_data_does_no_harm() {
         };
         let table = compile(&damaged);
         for _ in 0..100 {
-            table.find(random.below(module.range.end - module.range.start));
+            table.rule_at(random.below(module.range.end - module.range.start));
         }
     }
 }

@@ -29,6 +29,8 @@ use framehop::x86_64::{
 pub(crate) struct Cache {
     pub(super) evaluation: Evaluation,
     pub(super) recent: Recent,
+    /// The number of the range of code that was looked up last.
+    pub(super) last_code: usize,
     /// Through which stacks are seen that may go away.
     pub(super) window: Window,
 }
@@ -41,6 +43,7 @@ impl Cache {
         Self {
             evaluation: Evaluation(NativeCache::new_in()),
             recent: Recent::new(),
+            last_code: 0,
             window: Window::new(),
         }
     }

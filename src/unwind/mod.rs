@@ -14,6 +14,7 @@ mod hostile;
 #[cfg(test)]
 mod interrupted;
 mod published;
+mod quick;
 mod recent;
 mod rule;
 mod rules;

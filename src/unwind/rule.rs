@@ -79,13 +79,19 @@ impl Place {
     /// The offset in bytes, for a register that was saved.
     #[inline]
     pub(super) fn offset(self) -> Option<i64> {
-        (self.0 >= Self::LEAST_OFFSET).then_some(i64::from(self.0) * 8)
+        self.is_offset().then_some(i64::from(self.0) * 8)
+    }
+
+    /// Whether it is an offset.
+    #[inline]
+    pub(super) fn is_offset(self) -> bool {
+        self.0 >= Self::LEAST_OFFSET
     }
 
     /// The offset in words; for what is no offset, one that no stack has.
     #[inline]
-    pub(super) fn words(self) -> i64 {
-        self.0.into()
+    pub(super) fn words(self) -> i16 {
+        self.0
     }
 
     /// The register it is in.

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::StopReason;
 use super::dwarf::{Cache, Dwarf, Evaluation};
 use super::frame::{Frame, Wanted};
+use super::quick::Quick;
+use super::recent::{At, Found};
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
 use crate::sys::arch::{RED_ZONE, Registers};
@@ -106,6 +108,12 @@ impl Snapshot {
         }
     }
 
+    /// The same with another stack for the main thread's.
+    #[cfg(test)]
+    pub(super) fn with_main_stack(self, main_stack: Range<u64>) -> Self {
+        Self { main_stack, ..self }
+    }
+
     /// The epoch it is read in.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch
@@ -165,6 +173,7 @@ impl Snapshot {
         let Cache {
             evaluation,
             recent,
+            last_code,
             window,
         } = cache;
         recent.begin((self.epoch, self.compiled.load(Ordering::Relaxed)));
@@ -179,24 +188,25 @@ impl Snapshot {
             };
             (unwound, frame.wants_more)
         };
+        let mut find = |place| self.find_rule(place, last_code);
         let mut depth = 0;
-        for space in frames {
-            let place = frame.place();
-            let rule = recent.rule(place, || self.find_rule(place));
-            if rule.is_none() && depth > 0 {
+        loop {
+            let left = frames.get_mut(depth..).unwrap_or_default();
+            depth += frame.run(recent, &stack, left, &mut find);
+            let Some(space) = frames.get_mut(depth) else {
+                break;
+            };
+            let known = recent.know(frame.place(), &mut find);
+            if known.is_none() && depth > 0 {
                 return ended(depth, StopReason::NoUnwindData, &frame);
             }
+            let rule = known.map_or(&Rule::NOTHING, |known| self.rule(recent.found(known).at));
             *space = match frame.is_exact && depth > 0 {
                 true => frame.pc().wrapping_add(1),
                 false => frame.pc(),
             };
             depth += 1;
-            match self.step(
-                &mut frame,
-                rule.unwrap_or(&Rule::NOTHING),
-                evaluation,
-                &mut stack,
-            ) {
+            match self.step(&mut frame, rule, evaluation, &mut stack) {
                 Ok(true) => {}
                 Ok(false) => return ended(depth, StopReason::Root, &frame),
                 Err(reason) => return ended(depth, reason, &frame),
@@ -208,8 +218,8 @@ impl Snapshot {
             }
         }
         // As deep as asked for; the step beyond tells whether that was the root.
-        let place = frame.place();
-        let rule = recent.rule(place, || self.find_rule(place));
+        let known = recent.know(frame.place(), &mut find);
+        let rule = known.map(|known| self.rule(recent.found(known).at));
         match rule.map(|rule| self.step(&mut frame, rule, evaluation, &mut stack)) {
             Some(Ok(false)) if depth > 0 => ended(depth, StopReason::Root, &frame),
             _ => ended(depth, StopReason::Depth, &frame),
@@ -253,29 +263,66 @@ impl Snapshot {
         }
     }
 
-    /// The rule for a place; `None` where no code is known to be. *Async-signal-safe.*
+    /// The rule for a place; `None` where no code is known to be. `last` is the number of the code's range, which will be that of the
+    /// next place, too. *Async-signal-safe.*
     #[cold]
-    fn find_rule(&self, place: u64) -> Option<Rule> {
-        let code = self.code_of(place)?;
-        let Some(rules) = code.module.and_then(|module| self.modules.get(module)) else {
-            return Some(Rule::NOTHING);
+    fn find_rule(&self, place: u64, last: &mut usize) -> Option<Found> {
+        let holds = |code: &&Code| code.range.contains(&place);
+        let code = match self.code.get(*last).filter(holds) {
+            Some(code) => code,
+            None => {
+                *last = self.code_before(place)?;
+                self.code.get(*last).filter(holds)?
+            }
+        };
+        let nowhere = |at| Found {
+            at,
+            quick: Quick::NONE,
+        };
+        let Some((module, rules)) = code.module.and_then(|m| Some((m, self.modules.get(m)?)))
+        else {
+            return Some(nowhere(At::Nowhere));
         };
         // Where there is no table yet, framehop serves until then.
         let Some(table) = rules.table() else {
-            return Some(Rule::COMPLEX);
+            return Some(nowhere(At::NoTable));
         };
         let rule = table.find(place.wrapping_sub(rules.module().range.start));
-        Some(rule.copied().unwrap_or(Rule::NOTHING))
+        Some(rule.map_or(nowhere(At::Nowhere), |rule| Found {
+            at: At::Table {
+                module: module as u32,
+                rule,
+            },
+            quick: table.quick(rule),
+        }))
+    }
+
+    /// A rule, whole. *Async-signal-safe.*
+    fn rule(&self, at: At) -> &Rule {
+        let rule = match at {
+            At::Nowhere => None,
+            At::NoTable => Some(&Rule::COMPLEX),
+            At::Table { module, rule } => self
+                .modules
+                .get(module as usize)
+                .and_then(|rules| rules.table()?.rule(rule)),
+        };
+        rule.unwrap_or(&Rule::NOTHING)
     }
 
     /// The range of code that holds an address. *Async-signal-safe.*
     fn code_of(&self, address: u64) -> Option<&Code> {
+        self.code
+            .get(self.code_before(address)?)
+            .filter(|code| code.range.contains(&address))
+    }
+
+    /// The number of the last range of code that begins at an address or before it. *Async-signal-safe.*
+    fn code_before(&self, address: u64) -> Option<usize> {
         let after = self
             .code
             .partition_point(|code| code.range.start <= address);
-        self.code
-            .get(after.checked_sub(1)?)
-            .filter(|code| code.range.contains(&address))
+        after.checked_sub(1)
     }
 
     /// What can be read of the stack that `sp` is on, and whether it is one that this snapshot does not know.

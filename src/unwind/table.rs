@@ -1,10 +1,11 @@
 //! From a code address to its rule, in signal context: rows in ascending order, four bytes each, behind an index of pages.
 #![forbid(unsafe_code)]
 
+use super::quick::Quick;
 use super::rule::Rule;
 
-/// A page of the index is so many bytes of code, as a power of two: some eight rows of usual code.
-const PAGE_BITS: u32 = 10;
+/// A page of the index is so many bytes of code, as a power of two: two or three rows of usual code.
+const PAGE_BITS: u32 = 8;
 /// A row holds so many low bits of its place in the upper half; a page has fewer, so that within it they are in order.
 const PLACE_BITS: u32 = 16;
 
@@ -18,23 +19,43 @@ pub(super) struct Table {
     /// In the upper half the low bits of where the row begins, in the lower half the number of its rule.
     rows: Box<[u32]>,
     rules: Box<[Rule]>,
+    /// The same, as far as they are such.
+    quick: Box<[Quick]>,
 }
 
 impl Table {
-    /// The rule at a place, which counts from the table's beginning; `None` where the table has none. *Async-signal-safe.*
+    /// The number of the rule at a place, which counts from the table's beginning; `None` where the table has none.
+    /// *Async-signal-safe.*
     #[inline]
-    pub(super) fn find(&self, place: u64) -> Option<&Rule> {
+    pub(super) fn find(&self, place: u64) -> Option<u16> {
         let page = usize::try_from(place >> PAGE_BITS).ok()?;
         let &[begin, end] = self.pages.get(page..)?.first_chunk()?;
         let (begin, end) = (begin as usize, end as usize);
         let low = place as u32 & ((1 << PLACE_BITS) - 1);
-        let before = self
-            .rows
-            .get(begin..end)?
-            .partition_point(|row| row >> PLACE_BITS <= low);
+        let rows = self.rows.get(begin..end)?.iter();
+        // So few that to look at each is faster than to search: no branch depends on what is there.
+        let before: usize = rows.map(|row| usize::from(row >> PLACE_BITS <= low)).sum();
         // Where no row of this page has begun yet, the last one of the pages before goes on.
         let row = self.rows.get((begin + before).checked_sub(1)?)?;
-        self.rules.get((row & 0xffff) as usize)
+        Some(*row as u16)
+    }
+
+    /// The rule of a number. *Async-signal-safe.*
+    pub(super) fn rule(&self, number: u16) -> Option<&Rule> {
+        self.rules.get(usize::from(number))
+    }
+
+    /// The same in less space, if it fits. *Async-signal-safe.*
+    #[inline]
+    pub(super) fn quick(&self, number: u16) -> Quick {
+        let quick = self.quick.get(usize::from(number));
+        quick.copied().unwrap_or(Quick::NONE)
+    }
+
+    /// The rule at a place.
+    #[cfg(test)]
+    pub(super) fn rule_at(&self, place: u64) -> Option<&Rule> {
+        self.rule(self.find(place)?)
     }
 
     /// Rows, one for each place where another rule begins.
@@ -51,7 +72,10 @@ impl Table {
 
     /// Bytes that the table takes.
     pub(super) fn size_bytes(&self) -> usize {
-        size_of_val(&*self.pages) + size_of_val(&*self.rows) + size_of_val(&*self.rules)
+        size_of_val(&*self.pages)
+            + size_of_val(&*self.rows)
+            + size_of_val(&*self.rules)
+            + size_of_val(&*self.quick)
     }
 }
 
@@ -68,7 +92,7 @@ pub(super) struct Builder {
 
 /// Rules that a row can name.
 const MOST_RULES: usize = 1 << 16;
-/// Code that a table can hold, in bytes: the index takes a 256th of that.
+/// Code that a table can hold, in bytes: the index takes a 64th of that.
 const MOST_CODE: u64 = 1 << 34;
 
 impl Builder {
@@ -127,6 +151,7 @@ impl Builder {
         Table {
             pages: self.pages.into(),
             rows: self.rows.into(),
+            quick: self.rules.iter().map(Quick::of).collect(),
             rules: self.rules.into(),
         }
     }
@@ -155,9 +180,9 @@ mod tests {
         }
         let table = builder.finish();
         assert_eq!(table.rules(), 300);
-        assert_eq!(table.find(2), None);
+        assert_eq!(table.rule_at(2), None);
         for (i, &place) in places.iter().enumerate() {
-            let at = |place| table.find(place).map(|rule| rule.cfa_offset as usize);
+            let at = |place| table.rule_at(place).map(|rule| rule.cfa_offset as usize);
             assert_eq!(at(place), Some(i % 300), "{place}");
             let before = places.partition_point(|&other| other < place);
             assert_eq!(
@@ -166,8 +191,8 @@ mod tests {
                 "{place}"
             );
         }
-        assert_eq!(table.find(u64::MAX), None);
-        assert!(Builder::default().finish().find(0).is_none());
+        assert_eq!(table.rule_at(u64::MAX), None);
+        assert!(Builder::default().finish().rule_at(0).is_none());
     }
 
     #[test]
@@ -182,7 +207,7 @@ mod tests {
         builder.push(MOST_CODE, rule(6));
         let table = builder.finish();
         assert_eq!(table.rows(), 3);
-        let at = |place| table.find(place).unwrap().cfa_offset;
+        let at = |place| table.rule_at(place).unwrap().cfa_offset;
         assert_eq!(
             [at(100), at(199), at(200), at(399), at(400)],
             [1, 1, 2, 2, 5]
@@ -196,7 +221,7 @@ mod tests {
             builder.push(i * 4, rule(i as i32));
         }
         let table = builder.finish();
-        assert_eq!(table.find(400).unwrap().cfa_offset, 100);
-        assert_eq!(table.find(69_999 * 4), Some(&Rule::COMPLEX));
+        assert_eq!(table.rule_at(400).unwrap().cfa_offset, 100);
+        assert_eq!(table.rule_at(69_999 * 4), Some(&Rule::COMPLEX));
     }
 }

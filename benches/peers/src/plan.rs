@@ -12,13 +12,14 @@ use crate::subjects::{GPERFTOOLS, GPERFTOOLS_MOST_HZ, Measurement, Role, Subject
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Case {
     Cost { depth: u32 },
+    ColdCost { depth: u32 },
     Yield { threads: u32, hz: u32, late: bool },
     Rss { busy: bool, symbols: bool },
     Report { symbols: bool },
     Cycles,
     Shares { of: Of, hz: u32 },
     Overhead { hz: u32 },
-    Start { hz: u32 },
+    Start { threads: u32, hz: u32 },
     Threads { hz: u32 },
 }
 
@@ -30,6 +31,7 @@ pub enum Of {
 }
 
 pub const DEPTHS: [u32; 3] = [8, 32, 96];
+pub const COLD_DEPTHS: [u32; 2] = [32, 96];
 pub const YIELD_THREADS: [u32; 3] = [1, 2, 8];
 pub const YIELD_HZ: [u32; 3] = [100, 1000, 10_000];
 /// The frequency at which threads are also born within the recording.
@@ -43,14 +45,15 @@ pub const CYCLES: u32 = 200;
 pub const SHARES_HZ: [u32; 3] = YIELD_HZ;
 /// What most programs record at, and what those do that look closely.
 pub const COMMON_HZ: [u32; 2] = [100, 1000];
-pub const IDLE_THREADS: u32 = 1000;
+/// Of a small program, and of a large one.
+pub const IDLE_THREADS: [u32; 2] = [1, 1000];
 /// Starts in one process.
 pub const STARTS: u32 = 9;
 
 impl Case {
     pub fn measurement(self) -> Measurement {
         match self {
-            Self::Cost { .. } => Measurement::Cost,
+            Self::Cost { .. } | Self::ColdCost { .. } => Measurement::Cost,
             Self::Yield { .. } => Measurement::Yield,
             Self::Rss { .. } => Measurement::Rss,
             Self::Report { .. } => Measurement::Report,
@@ -64,6 +67,7 @@ impl Case {
 
     fn all() -> Vec<Self> {
         let mut all: Vec<Self> = DEPTHS.map(|depth| Self::Cost { depth }).into();
+        all.extend(COLD_DEPTHS.map(|depth| Self::ColdCost { depth }));
         for hz in YIELD_HZ {
             all.extend(YIELD_THREADS.map(|threads| Self::Yield {
                 threads,
@@ -81,7 +85,9 @@ impl Case {
             all.extend(SHARES_HZ.map(|hz| Self::Shares { of, hz }));
         }
         all.extend(COMMON_HZ.map(|hz| Self::Overhead { hz }));
-        all.extend(COMMON_HZ.map(|hz| Self::Start { hz }));
+        for threads in IDLE_THREADS {
+            all.extend(COMMON_HZ.map(|hz| Self::Start { threads, hz }));
+        }
         all.extend(COMMON_HZ.map(|hz| Self::Threads { hz }));
         all
     }
@@ -111,6 +117,10 @@ impl Case {
             Self::Cost { depth } => {
                 let count = if quick { 1000 } else { 4000 };
                 ("cost", format!("depth={depth} count={count}"))
+            }
+            Self::ColdCost { depth } => {
+                let count = if quick { 1000 } else { 4000 };
+                ("cold-cost", format!("depth={depth} count={count}"))
             }
             Self::Yield { threads, hz, late } => {
                 // At its end each thread holds up to a period that has not expired: the window has to be many of them.
@@ -159,10 +169,9 @@ impl Case {
                     format!("threads=8 hz={hz} count=14000 pairs={pairs}"),
                 )
             }
-            Self::Start { hz } => (
-                "start",
-                format!("threads={IDLE_THREADS} hz={hz} count={STARTS}"),
-            ),
+            Self::Start { threads, hz } => {
+                ("start", format!("threads={threads} hz={hz} count={STARTS}"))
+            }
             Self::Threads { hz } => {
                 let pairs = if quick { 7 } else { 15 };
                 ("threads", format!("hz={hz} count=3000 pairs={pairs}"))

@@ -1,5 +1,6 @@
 //! The figures as Markdown. A figure is followed by what it is times sigprof's.
 
+mod cost;
 mod overhead;
 mod shares;
 mod start;
@@ -8,8 +9,10 @@ mod threads;
 use std::fs;
 
 use crate::Settings;
-use crate::plan::{CYCLES, Case, DEPTHS, Figures, LATE, STACKS, YIELD_HZ, YIELD_THREADS};
-use crate::subjects::{EMPTY_HANDLER, Measurement, Role, Subject};
+use crate::plan::{CYCLES, Case, Figures, LATE, STACKS, YIELD_HZ, YIELD_THREADS};
+use crate::subjects::{Measurement, Role, Subject};
+
+pub use cost::{of_a_frame, over_empty_handler};
 
 /// The subject that ratios are to.
 pub const SIGPROF: &str = "sigprof";
@@ -17,7 +20,7 @@ pub const SIGPROF: &str = "sigprof";
 pub fn print(settings: &Settings, subjects: &[&Subject], figures: &Figures) {
     print_conditions(settings);
     if figures.has(Measurement::Cost) {
-        print_cost(subjects, figures);
+        cost::print(subjects, figures);
     }
     if figures.has(Measurement::Yield) {
         print_yield(subjects, figures);
@@ -64,48 +67,6 @@ fn print_conditions(settings: &Settings) {
             ""
         },
     );
-}
-
-fn print_cost(subjects: &[&Subject], figures: &Figures) {
-    println!("## A sample's cost\n");
-    println!(
-        "`raise(SIGPROF)` in a loop under a recursion, signal delivery included. In parentheses: what it costs over the \
-         empty handler, times what sigprof costs over it.\n"
-    );
-    for (field, title) in [("best_ns", "best of 5"), ("median_ns", "median of 5")] {
-        let titles = DEPTHS.map(|depth| format!("depth {depth}"));
-        head(title, &titles);
-        for subject in taking_part(subjects, Measurement::Cost) {
-            let cells = DEPTHS.map(|depth| {
-                let case = Case::Cost { depth };
-                let over = |name| over_empty_handler(figures, depth, name, field);
-                let ratio = match subject.name {
-                    EMPTY_HANDLER | SIGPROF => None,
-                    // Nothing is how many times as much as noise.
-                    name => over(name)
-                        .zip(over(SIGPROF).filter(|&own| own > 50.0))
-                        .map(|(x, own)| x / own),
-                };
-                let microseconds = |ns: f64| format!("{:.2} µs", ns / 1e3);
-                let cell = with_ratio(figures, case, subject.name, field, microseconds, ratio);
-                // Where a profiler does not tell the depth, it says 0.
-                match figures.least(case, subject.name, "deepest") {
-                    Some(frames) if frames > 0.0 && frames <= f64::from(depth) => {
-                        format!("{cell}, only {frames:.0} frames")
-                    }
-                    _ => cell,
-                }
-            });
-            row(subject.name, &cells);
-        }
-        println!();
-    }
-}
-
-/// What a sample costs beyond the delivery of its signal, in nanoseconds.
-pub fn over_empty_handler(figures: &Figures, depth: u32, name: &str, field: &str) -> Option<f64> {
-    let case = Case::Cost { depth };
-    Some(figures.median(case, name, field)? - figures.median(case, EMPTY_HANDLER, field)?)
 }
 
 fn print_yield(subjects: &[&Subject], figures: &Figures) {

@@ -4,6 +4,7 @@
 
 mod known;
 mod load;
+mod maze;
 mod measure;
 mod options;
 mod proc;
@@ -14,8 +15,7 @@ use std::process::ExitCode;
 /// A bench has no caller who would act on an error's kind: a sentence is enough.
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-const MEASUREMENTS: &str =
-    "cost, yield, rss, report, cycles, thread-shares, function-shares, overhead, start or threads";
+const MEASUREMENTS: &str = "cost, cold-cost, yield, rss, report, cycles, thread-shares, function-shares, overhead, start or threads";
 
 fn main() -> ExitCode {
     match run() {
@@ -40,12 +40,13 @@ fn run() -> Result<measure::Results> {
         .next()
         .ok_or_else(|| format!("name a measurement: {MEASUREMENTS}"))?;
     let mut options = options::Options::parse(args)?;
-    if matches!(measurement.as_str(), "cost" | "report") {
+    if matches!(measurement.as_str(), "cost" | "cold-cost" | "report") {
         options.frequency_hz = measure::QUIET_HZ;
     }
     recorder::prepare(&options)?;
     match measurement.as_str() {
         "cost" => measure::cost::run(&options),
+        "cold-cost" => measure::cost::run_cold(&options),
         "yield" => measure::yields::run(&options),
         "rss" => measure::rss::run(&options),
         "report" => measure::report::run(&options),

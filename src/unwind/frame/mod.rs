@@ -1,13 +1,15 @@
 //! One step from a frame to its caller's.
 #![forbid(unsafe_code)]
 
-use super::StopReason;
-use super::rule::{Kind, Place, Rule};
+mod run;
+
 use crate::sys::arch::{
     self, CALLEE_SAVED, FP, FRAME_RECORD_ENDS_FRAME, REGISTERS, RETURN_ADDRESS, Registers, SP,
     without_signature,
 };
 use crate::sys::memory::StackReader;
+use crate::unwind::StopReason;
+use crate::unwind::rule::{Kind, Place, Rule};
 
 /// Where unwinding stands: a place in the code, and the registers as they were there, as far as they can be known.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +128,6 @@ impl Frame {
     }
 
     /// Goes to the caller's frame by a rule: whether there is one. *Async-signal-safe.*
-    #[inline]
     pub(super) fn step(
         &mut self,
         rule: &Rule,
@@ -140,58 +141,6 @@ impl Frame {
             // Machines that hide it have conventions by which such a function keeps a frame pointer, too.
             return self.step_by_frame_pointer(stack);
         }
-        match self.step_within(rule, stack) {
-            Some(stepped) => stepped,
-            None => self.step_anyhow(rule, stack),
-        }
-    }
-
-    /// The same for most rules: all that was saved lies between the stack pointer and the CFA, on a stack that stays, so that one
-    /// look at the bounds will do. `None` where that is not so, and nothing has changed but what will be changed again.
-    #[inline(always)] // A frame takes some ns less this way.
-    fn step_within(
-        &mut self,
-        rule: &Rule,
-        stack: &StackReader<'_>,
-    ) -> Option<Result<bool, StopReason>> {
-        if rule.kind != Kind::Register || rule.from_frame_pointer != 0 {
-            return None;
-        }
-        let sp = self.sp();
-        let base = match rule.cfa_register {
-            SP => sp,
-            number => self.register(number)?,
-        };
-        let cfa = base.wrapping_add_signed(rule.cfa_offset.into());
-        let words = cfa.wrapping_sub(sp) / 8;
-        let run = stack.words(sp, words)?;
-        let read = |place: Place| run.read(words.wrapping_add_signed(place.words()));
-        let pc = read(rule.return_address)?;
-        let mut left = rule.changed & self.wanted;
-        let restored = left;
-        while left != 0 {
-            let index = left.trailing_zeros() as usize;
-            left &= left - 1;
-            let value = rule.saved.get(index).and_then(|&place| read(place));
-            let number = CALLEE_SAVED.get(index).map_or(SP, |&number| number);
-            let Some(value) = value else {
-                // What the CFA counts from may have changed already.
-                self.put(rule.cfa_register, base);
-                return None;
-            };
-            self.put(number, value);
-        }
-        self.known = self.known & !rule.changed | restored;
-        Some(self.arrive(pc, cfa, stack))
-    }
-
-    /// The same for all rules.
-    #[inline(never)]
-    fn step_anyhow(
-        &mut self,
-        rule: &Rule,
-        stack: &mut StackReader<'_>,
-    ) -> Result<bool, StopReason> {
         let offset = i64::from(rule.cfa_offset);
         let mut base = || {
             self.register(rule.cfa_register)
@@ -344,116 +293,4 @@ impl Frame {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sys::memory::Window;
-
-    /// A stack of eight words, and a frame with its stack pointer at the first of them.
-    fn with_stack(
-        words: &[u64; 8],
-        wanted: Wanted,
-        check: impl FnOnce(&mut Frame, &mut StackReader<'_>, u64),
-    ) {
-        let sp = words.as_ptr() as u64;
-        let mut registers = Registers {
-            pc: 0x1000,
-            general: [0; REGISTERS],
-        };
-        registers.general[usize::from(SP)] = sp;
-        let mut window = Window::new();
-        let mut stack = StackReader::of_words(words, &mut window);
-        check(&mut Frame::interrupted(registers, wanted), &mut stack, sp);
-    }
-
-    fn by(register: u8, words: i32) -> Rule {
-        Rule {
-            cfa_register: register,
-            cfa_offset: words * 8,
-            return_address: Place::at(-8),
-            ..Rule::of(Kind::Register)
-        }
-    }
-
-    /// Of a function that has saved a register that callees preserve, and is not the frame pointer.
-    fn saving(place: Place) -> Rule {
-        let mut rule = by(SP, 3);
-        let index = CALLEE_SAVED
-            .iter()
-            .position(|&number| number != FP)
-            .unwrap();
-        rule.saved[index] = place;
-        rule.finished()
-    }
-
-    fn other_register() -> u8 {
-        CALLEE_SAVED
-            .into_iter()
-            .find(|&number| number != FP)
-            .unwrap()
-    }
-
-    #[test]
-    fn a_caller_is_where_the_rule_says() {
-        let words = [0, 0, 0x2000, 0, 0x3000, 0, 0, 0];
-        with_stack(&words, Wanted::FramePointer, |frame, stack, sp| {
-            assert_eq!(frame.step(&by(SP, 3), stack), Ok(true));
-            assert_eq!((frame.pc(), frame.sp()), (0x2000, sp + 24));
-            assert_eq!(frame.place(), 0x1fff);
-            assert_eq!(frame.step(&by(SP, 2), stack), Ok(true));
-            assert_eq!((frame.pc(), frame.sp()), (0x3000, sp + 40));
-            assert_eq!(frame.step(&by(SP, 0), stack), Err(StopReason::NotAdvancing));
-            assert_eq!(
-                frame.step(&by(SP, 1), stack),
-                Ok(false),
-                "no return address"
-            );
-            assert_eq!(frame.step(&by(SP, 9), stack), Err(StopReason::Unreadable));
-        });
-    }
-
-    #[test]
-    fn registers_that_are_seldom_needed_are_looked_for_when_they_are() {
-        let mut words = [0, 0, 0x2000, 0, 0, 0x3000, 0, 0];
-        words[0] = words.as_ptr() as u64 + 4 * 8;
-        let rules = [saving(Place::at(-24)), by(other_register(), 2)];
-        with_stack(&words, Wanted::FramePointer, |frame, stack, _| {
-            assert_eq!(frame.step(&rules[0], stack), Ok(true));
-            assert!(!frame.wants_more);
-            assert_eq!(frame.step(&rules[1], stack), Err(StopReason::NoUnwindData));
-            assert!(frame.wants_more);
-        });
-        with_stack(&words, Wanted::All, |frame, stack, _| {
-            assert_eq!(frame.step(&rules[0], stack), Ok(true));
-            let base = frame.register(other_register());
-            assert_eq!(base, Some(words[0]));
-        });
-    }
-
-    #[test]
-    fn what_is_undefined_is_not_known() {
-        let words = [0, 0, 0x2000, 0, 0, 0x3000, 0, 0];
-        with_stack(&words, Wanted::All, |frame, stack, _| {
-            assert_eq!(frame.step(&saving(Place::UNDEFINED), stack), Ok(true));
-            assert_eq!(frame.register(other_register()), None);
-            assert!(!frame.wants_more, "nobody could know it");
-        });
-    }
-
-    #[test]
-    fn frame_pointers_lead_up() {
-        let mut words = [0, 0, 0, 0x2000, 0, 0, 0, 0];
-        let sp = words.as_ptr() as u64;
-        words[2] = sp;
-        for (fp, expected) in [
-            (sp + 16, Ok(true)),
-            (sp - 8, Err(StopReason::NoUnwindData)),
-            (sp + 17, Err(StopReason::NoUnwindData)),
-            (sp + 64, Err(StopReason::NoUnwindData)),
-        ] {
-            with_stack(&words, Wanted::FramePointer, |frame, stack, _| {
-                frame.put(FP, fp);
-                assert_eq!(frame.step_by_frame_pointer(stack), expected, "{fp:#x}");
-            });
-        }
-    }
-}
+mod tests;
