@@ -24,6 +24,7 @@
 pub(crate) mod allocator;
 pub(crate) mod arch;
 pub(crate) mod clock;
+pub(crate) mod context;
 mod dynamic;
 pub(crate) mod fork;
 pub(crate) mod futex;

@@ -68,11 +68,10 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::rule::Kind;
 
     #[test]
     fn rules_are_remembered_within_their_version() {
-        const ROOT: Rule = Rule::of(Kind::Root);
+        const ROOT: Rule = Rule::ROOT;
         let mut recent = Recent::new();
         recent.begin((1, 0));
         assert_eq!(recent.rule(0x1234, || None), None);

@@ -10,6 +10,7 @@ use super::frame::{Frame, Wanted};
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
 use crate::sys::arch::{RED_ZONE, Registers};
+use crate::sys::context::coroutine_return;
 use crate::sys::maps::Maps;
 use crate::sys::memory::{PAGE, StackReader, Window};
 use crate::sys::modules::Module;
@@ -33,6 +34,8 @@ pub(crate) struct Snapshot {
     stacks: Vec<Range<u64>>,
     /// The main thread's stack, which the kernel lets grow downwards and nobody takes away.
     main_stack: Range<u64>,
+    /// What the first function of a coroutine of the C library's returns to.
+    coroutine_return: Option<u64>,
 }
 
 /// A range of code.
@@ -103,6 +106,7 @@ impl Snapshot {
             compiled: AtomicU32::new(0),
             stacks,
             main_stack,
+            coroutine_return: coroutine_return(),
         }
     }
 
@@ -198,7 +202,13 @@ impl Snapshot {
                 &mut stack,
             ) {
                 Ok(true) => {}
-                Ok(false) => return ended(depth, StopReason::Root, &frame),
+                Ok(false) => {
+                    // One less is to be inside of its code, as it is of a call.
+                    if self.coroutine_return == Some(frame.pc()) && !frame.is_exact {
+                        *space = frame.pc().wrapping_add(1);
+                    }
+                    return ended(depth, StopReason::Root, &frame);
+                }
                 Err(reason) => return ended(depth, reason, &frame),
             }
             // A step to a caller never is: this one led over a signal, and maybe to another stack.
@@ -256,6 +266,10 @@ impl Snapshot {
     /// The rule for a place; `None` where no code is known to be. *Async-signal-safe.*
     #[cold]
     fn find_rule(&self, place: u64) -> Option<Rule> {
+        if self.coroutine_return == Some(place.wrapping_add(1)) {
+            // No call lies there, and what does is another function's, or nobody's.
+            return Some(Rule::ROOT);
+        }
         let code = self.code_of(place)?;
         let Some(rules) = code.module.and_then(|module| self.modules.get(module)) else {
             return Some(Rule::NOTHING);
