@@ -26,10 +26,8 @@ impl Painted {
             ss_size: STACK,
         };
         // SAFETY: the stack is never unmapped.
-        assert_eq!(
-            unsafe { libc::sigaltstack(&alternate, std::ptr::null_mut()) },
-            0
-        );
+        let installed = unsafe { libc::sigaltstack(&alternate, std::ptr::null_mut()) };
+        assert_eq!(installed, 0);
         Self(stack)
     }
 
