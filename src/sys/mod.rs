@@ -45,6 +45,7 @@ pub(crate) mod thread;
 pub(crate) mod thread_hook;
 pub(crate) mod thread_stack;
 pub(crate) mod timer;
+mod unlisted;
 
 use std::io;
 
