@@ -1,5 +1,8 @@
 //! A profiler that cannot harm its host: programs made to be harmed, each in a process of its own.
 
+#[cfg(target_arch = "x86_64")]
+#[path = "support/mappings.rs"]
+mod mappings;
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/work.rs"]
@@ -76,22 +79,6 @@ mod coroutine {
     unsafe extern "C" {
         pub fn spin_on_stack(stack: *mut u8, frame_pointer: *mut u8, turns: u64);
     }
-
-    pub fn map(len: usize) -> *mut u8 {
-        // SAFETY: a fresh mapping.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(start, libc::MAP_FAILED);
-        start.cast()
-    }
 }
 
 #[test]
@@ -99,7 +86,7 @@ mod coroutine {
 #[cfg(target_arch = "x86_64")]
 fn child_whose_stack_has_holes() {
     const KIB: usize = 1024;
-    let memory = coroutine::map(1024 * KIB) as usize;
+    let memory = mappings::map(1024 * KIB) as usize;
     let stop = AtomicBool::new(false);
     let recording = start(10_000);
     // SAFETY: no arguments.
@@ -161,7 +148,7 @@ fn child_with_coroutines_in_an_arena() {
         std::ptr::null_mut()
     }
 
-    let arena = coroutine::map(256 * KIB);
+    let arena = mappings::map(256 * KIB);
     let recording = start(1000);
     // SAFETY: the upper half of the arena is the thread's stack, and the thread is joined.
     unsafe {

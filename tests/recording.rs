@@ -1,5 +1,9 @@
 //! A recording's behaviour: what it promises, refuses and survives.
 
+#[path = "support/compile.rs"]
+mod compile;
+#[path = "support/measured.rs"]
+mod measured;
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/work.rs"]
@@ -12,11 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use compile::{as_c_string, function, library};
+use measured::{assert_exact, ticks};
 use process::{child, succeed, turn};
-use sigprof::cpu::{Engine, Profiler, Recording, Stats};
+use sigprof::cpu::{Engine, Profiler, Recording};
 use sigprof::profile::{LabelValue, LocationId};
 use sigprof::{ErrorKind, Profile};
-use work::{StopOnDrop, burn, process_cpu, thread_cpu};
+use work::{StopOnDrop, burn, process_cpu, soak_time, thread_cpu};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -36,49 +42,6 @@ fn start(frequency_hz: u32) -> Recording {
 fn raise() {
     // SAFETY: a signal to the calling thread.
     unsafe { libc::raise(libc::SIGPROF) };
-}
-
-/// Sums of both values over the stacks of a profile, and over the frames that say why time is in no stack.
-fn sums(profile: &Profile) -> ([i64; 2], [i64; 2]) {
-    let (mut stacks, mut frames) = ([0; 2], [0; 2]);
-    for sample in profile.samples() {
-        let leaf = profile.location(sample.stack[0]);
-        let name = leaf
-            .lines
-            .first()
-            .map(|line| profile.string(profile.function(line.function).name));
-        let is_frame = leaf.address == 0 && name.is_some_and(|name| name.starts_with('['));
-        let sums = if is_frame { &mut frames } else { &mut stacks };
-        sums[0] += sample.values[0];
-        sums[1] += sample.values[1];
-    }
-    (stacks, frames)
-}
-
-/// Ticks in the stacks of a profile.
-fn ticks(profile: &Profile) -> i64 {
-    sums(profile).0[0]
-}
-
-/// What every stopped recording owes: each tick that was delivered is in a stack or lost for a stated cause, and all CPU time is
-/// in a stack or in a frame that says why not.
-fn assert_exact(stats: &Stats, profile: &Profile) {
-    assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
-    let (stacks, frames) = sums(profile);
-    assert_eq!(stacks[0] as u64, stats.samples, "{stats}");
-    let cpu = stats.cpu;
-    let sent = stats.sent as u128 * profile.period as u128;
-    assert_eq!(
-        stacks[1] as u128,
-        cpu.in_stacks.as_nanos() + sent,
-        "{stats}"
-    );
-    // Less than a period each, where the clocks saw less than the ticks come to.
-    assert!(stacks[1] <= stacks[0] * profile.period, "{stats}");
-    let unseen = cpu.lost + cpu.unsampled + cpu.kernel;
-    assert_eq!(frames[1] as u128, unseen.as_nanos(), "{stats}");
-    let found = cpu.in_stacks + unseen + cpu.filtered;
-    assert_eq!(found, cpu.total, "{stats}");
 }
 
 #[test]
@@ -655,37 +618,25 @@ fn child_that_leaves_a_recording() {
     }
 }
 
-/// How long the loop of `dlopen` and `dlclose` is sampled: 10 s, or `SIGPROF_SOAK_SECONDS`.
-fn soak() -> Duration {
-    let seconds = std::env::var("SIGPROF_SOAK_SECONDS").ok();
-    SECOND * seconds.and_then(|s| s.parse().ok()).unwrap_or(10)
-}
-
 #[test]
 fn libraries_come_and_go_while_sampled() {
     let _turn = turn();
     let directory = tempfile::tempdir().unwrap();
-    let source = directory.path().join("lib.c");
-    let library = directory.path().join("lib.so");
-    std::fs::write(
-        &source,
+    let library = library(
+        directory.path(),
+        "lib.c",
         "unsigned spin(unsigned n) { unsigned x = 1; for (unsigned i = 0; i < n; i++) x = x * 31 + i; return x; }\n\
          unsigned call_back(unsigned (*f)(void)) { volatile unsigned r = f(); return r + 1; }\n",
-    )
-    .unwrap();
-    let mut compile = Command::new("cc");
-    compile
-        .args(["-O1", "-shared", "-fPIC", "-o"])
-        .args([&library, &source]);
-    succeed(&mut compile);
-    let library = std::ffi::CString::new(library.to_str().unwrap()).unwrap();
+        &[],
+    );
+    let library = as_c_string(&library);
 
     extern "C" fn callback() -> libc::c_uint {
         burn(Duration::from_micros(200));
         7
     }
     let recording = start(10_000);
-    let end = Instant::now() + soak();
+    let end = Instant::now() + soak_time(10 * SECOND);
     let opened = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -696,11 +647,10 @@ fn libraries_come_and_go_while_sampled() {
                         let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
                         assert!(!handle.is_null());
                         let spin: extern "C" fn(libc::c_uint) -> libc::c_uint =
-                            std::mem::transmute(libc::dlsym(handle, c"spin".as_ptr()));
+                            std::mem::transmute(function(handle, c"spin"));
                         let call_back: extern "C" fn(
                             extern "C" fn() -> libc::c_uint,
-                        ) -> libc::c_uint =
-                            std::mem::transmute(libc::dlsym(handle, c"call_back".as_ptr()));
+                        ) -> libc::c_uint = std::mem::transmute(function(handle, c"call_back"));
                         std::hint::black_box(spin(20_000));
                         assert_eq!(call_back(callback), 8);
                         assert_eq!(libc::dlclose(handle), 0);

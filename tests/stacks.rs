@@ -1,6 +1,8 @@
 //! Stacks through code that compilers did not describe, and across signals: by their frames' own addresses.
 #![cfg(target_arch = "x86_64")]
 
+#[path = "support/mappings.rs"]
+mod mappings;
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/work.rs"]
@@ -9,6 +11,7 @@ mod work;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use mappings::{Code, made};
 use process::turn;
 use sigprof::Profile;
 use sigprof::cpu::{Profiler, Recording};
@@ -37,41 +40,6 @@ fn is_in(address: u64, function: usize, len: u64) -> bool {
     address
         .checked_sub(function as u64)
         .is_some_and(|offset| offset < len)
-}
-
-type Code = extern "C" fn(u64);
-
-/// A function that counts down, made at run time: with a frame pointer, or without.
-fn made(with_frame_pointer: bool) -> Code {
-    // push rbp; mov rbp, rsp; 1: dec rdi; jnz 1b; pop rbp; ret
-    const FRAME: [u8; 11] = [
-        0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0xcf, 0x75, 0xfb, 0x5d, 0xc3,
-    ];
-    // push rbp; xor ebp, ebp; 1: dec rdi; jnz 1b; pop rbp; ret
-    const NO_FRAME: [u8; 10] = [0x55, 0x31, 0xed, 0x48, 0xff, 0xcf, 0x75, 0xfb, 0x5d, 0xc3];
-    let code: &[u8] = if with_frame_pointer {
-        &FRAME
-    } else {
-        &NO_FRAME
-    };
-    // SAFETY: a mapping of this test's own, written before it is made executable, and never unmapped.
-    unsafe {
-        let page = libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        assert_ne!(page, libc::MAP_FAILED);
-        std::ptr::copy_nonoverlapping(code.as_ptr(), page.cast(), code.len());
-        assert_eq!(
-            libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_EXEC),
-            0
-        );
-        std::mem::transmute::<*mut libc::c_void, Code>(page)
-    }
 }
 
 #[inline(never)]

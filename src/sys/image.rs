@@ -13,6 +13,8 @@ pub(super) struct Image<'l> {
     bias: u64,
     name: &'l CStr,
     headers: &'l [libc::Elf64_Phdr],
+    /// What is to be added to a link-time address for where the object's bytes are: its bias, unless they were copied.
+    to_bytes: u64,
 }
 
 impl<'l> Image<'l> {
@@ -36,7 +38,27 @@ impl<'l> Image<'l> {
             bias: info.dlpi_addr,
             name,
             headers,
+            to_bytes: info.dlpi_addr,
         })
+    }
+
+    /// An object whose bytes were copied, from the link-time address `start` on; it has no name of the loader's.
+    ///
+    /// # Safety
+    ///
+    /// The copy reaches from the beginning of its lowest segment to the end of the highest.
+    pub(super) unsafe fn of_copy(
+        bias: u64,
+        headers: &'l [libc::Elf64_Phdr],
+        start: u64,
+        bytes: &'l [u8],
+    ) -> Self {
+        Self {
+            bias,
+            name: c"",
+            headers,
+            to_bytes: (bytes.as_ptr() as u64).wrapping_sub(start),
+        }
     }
 
     fn segments(&self) -> impl Iterator<Item = &'l libc::Elf64_Phdr> {
@@ -48,8 +70,8 @@ impl<'l> Image<'l> {
         let segment = self.segment_of(address)?;
         let end = address.checked_add(len)?;
         (end <= segment.p_vaddr + segment.p_filesz).then_some(())?;
-        let start = self.bias.wrapping_add(address) as *const u8;
-        // SAFETY: within a readable segment, which the loader keeps mapped while it holds its lock. Unwind sections, notes, and
+        let start = self.to_bytes.wrapping_add(address) as *const u8;
+        // SAFETY: within a readable segment, which was copied, or which the loader keeps mapped while it holds its lock. Unwind sections, notes, and
         // the dynamic section with its tables are not written after the object was put on the loader's list.
         Some(unsafe { std::slice::from_raw_parts(start, len as usize) })
     }
@@ -60,7 +82,8 @@ impl<'l> Image<'l> {
         })
     }
 
-    fn code(&self) -> Vec<Segment> {
+    /// Its executable segments, in ascending order.
+    pub(super) fn code(&self) -> Vec<Segment> {
         let mut code: Vec<Segment> = self
             .segments()
             .filter(|h| h.p_flags & libc::PF_X != 0 && h.p_memsz > 0)

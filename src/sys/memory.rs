@@ -59,6 +59,24 @@ impl Drop for Pages {
     }
 }
 
+/// Copies memory of this process that may be gone the next moment; `None` where it cannot be read to its end.
+pub(super) fn copy_from(address: u64, into: &mut [u8]) -> Option<()> {
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: into.len(),
+    };
+    let pid = std::process::id() as libc::pid_t;
+    // SAFETY: the kernel writes into the slice, as much as it says, and checks the other address itself.
+    let copied = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
+    usize::try_from(copied)
+        .is_ok_and(|copied| copied == into.len())
+        .then_some(())
+}
+
 /// The smallest page of the supported machines.
 pub(crate) const PAGE: u64 = 4096;
 const PAGE_WORDS: usize = PAGE as usize / size_of::<u64>();

@@ -24,6 +24,7 @@
 pub(crate) mod allocator;
 pub(crate) mod arch;
 pub(crate) mod clock;
+pub(crate) mod context;
 mod dynamic;
 pub(crate) mod fork;
 pub(crate) mod futex;
@@ -44,6 +45,7 @@ pub(crate) mod thread;
 pub(crate) mod thread_hook;
 pub(crate) mod thread_stack;
 pub(crate) mod timer;
+mod unlisted;
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! Loaded ELF objects: path, build id, executable segments, and a copy of their unwind sections.
 //!
-//! Everything comes from the dynamic loader's own list and the program headers in memory, so stripped, deleted and
-//! sectionless files are no special case. The loader holds its lock while it shows the list, so an object cannot be
+//! Everything comes from the dynamic loader's own list (what is not in it: `unlisted.rs`) and the program headers in memory, so
+//! stripped, deleted and sectionless files are no special case. The loader holds its lock while it shows the list, so an object cannot be
 //! unmapped while it is being copied from.
 
 use std::fmt;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::image::Image;
 use super::loader::iterate;
 use super::maps::Maps;
+use super::unlisted::unlisted;
 
 /// An executable segment, in addresses of this process; bounds are whole pages, as in `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -106,7 +107,7 @@ impl Generation {
     }
 }
 
-/// All loaded objects in the loader's order, the main executable first. One that is unchanged since `known` was made is
+/// All loaded objects in the loader's order, the main executable first, and behind them those that it does not list. One that is unchanged since `known` was made is
 /// taken from there, so that its unwind data is not copied again.
 pub(crate) fn loaded<'k>(
     known: impl Iterator<Item = &'k Arc<Module>> + Clone,
@@ -125,6 +126,8 @@ pub(crate) fn loaded<'k>(
         }
         true
     });
+    let unlisted = unlisted(known, &modules, maps);
+    modules.extend(unlisted);
     modules
 }
 

@@ -70,7 +70,7 @@ fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
     };
     let return_address = place(RETURN_ADDRESS);
     if return_address == Some(Place::UNDEFINED) {
-        return Some(Rule::of(Kind::Root));
+        return Some(Rule::ROOT);
     }
     // On aarch64 the kernel's unwind data, where it had some, only leads to a frame pointer's two words.
     if is_signal && (return_address.is_none() || cfg!(target_arch = "aarch64")) {

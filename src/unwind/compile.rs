@@ -440,7 +440,7 @@ impl State {
             return Rule::of(Kind::Leaving);
         }
         if rule.return_address == Place::UNDEFINED {
-            return Rule::of(Kind::Root);
+            return Rule::ROOT;
         }
         let is_complex = rule.kind == Kind::Complex
             || rule.return_address == Place::COMPLEX

@@ -26,6 +26,8 @@ pub(super) struct Found {
 pub(super) enum At {
     /// There is none.
     Nowhere,
+    /// The frame has no caller.
+    Root,
     /// In a table that is not there yet.
     NoTable,
     /// In the table of a module, both by their numbers.

@@ -106,6 +106,8 @@ impl Rule {
     pub(super) const NOTHING: Self = Self::of(Kind::Nothing);
     /// What another unwinder has to find.
     pub(super) const COMPLEX: Self = Self::of(Kind::Complex);
+    /// The frame has no caller.
+    pub(super) const ROOT: Self = Self::of(Kind::Root);
 
     /// This rule, with what can be read off its places.
     pub(super) fn finished(mut self) -> Self {

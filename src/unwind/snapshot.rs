@@ -12,6 +12,7 @@ use super::recent::{At, Found};
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
 use crate::sys::arch::{RED_ZONE, Registers};
+use crate::sys::context::coroutine_return;
 use crate::sys::maps::Maps;
 use crate::sys::memory::{PAGE, StackReader, Window};
 use crate::sys::modules::Module;
@@ -35,6 +36,8 @@ pub(crate) struct Snapshot {
     stacks: Vec<Range<u64>>,
     /// The main thread's stack, which the kernel lets grow downwards and nobody takes away.
     main_stack: Range<u64>,
+    /// What the first function of a coroutine of the C library's returns to.
+    coroutine_return: Option<u64>,
 }
 
 /// A range of code.
@@ -105,6 +108,7 @@ impl Snapshot {
             compiled: AtomicU32::new(0),
             stacks,
             main_stack,
+            coroutine_return: coroutine_return(),
         }
     }
 
@@ -208,7 +212,13 @@ impl Snapshot {
             depth += 1;
             match self.step(&mut frame, rule, evaluation, &mut stack) {
                 Ok(true) => {}
-                Ok(false) => return ended(depth, StopReason::Root, &frame),
+                Ok(false) => {
+                    // One less is to be inside of its code, as it is of a call.
+                    if self.coroutine_return == Some(frame.pc()) && !frame.is_exact {
+                        *space = frame.pc().wrapping_add(1);
+                    }
+                    return ended(depth, StopReason::Root, &frame);
+                }
                 Err(reason) => return ended(depth, reason, &frame),
             }
             // A step to a caller never is: this one led over a signal, and maybe to another stack.
@@ -267,6 +277,14 @@ impl Snapshot {
     /// next place, too. *Async-signal-safe.*
     #[cold]
     fn find_rule(&self, place: u64, last: &mut usize) -> Option<Found> {
+        let only = |at| Found {
+            at,
+            quick: Quick::NONE,
+        };
+        if self.coroutine_return == Some(place.wrapping_add(1)) {
+            // No call lies there, and what does is another function's, or nobody's.
+            return Some(only(At::Root));
+        }
         let holds = |code: &&Code| code.range.contains(&place);
         let code = match self.code.get(*last).filter(holds) {
             Some(code) => code,
@@ -275,20 +293,16 @@ impl Snapshot {
                 self.code.get(*last).filter(holds)?
             }
         };
-        let nowhere = |at| Found {
-            at,
-            quick: Quick::NONE,
-        };
         let Some((module, rules)) = code.module.and_then(|m| Some((m, self.modules.get(m)?)))
         else {
-            return Some(nowhere(At::Nowhere));
+            return Some(only(At::Nowhere));
         };
         // Where there is no table yet, framehop serves until then.
         let Some(table) = rules.table() else {
-            return Some(nowhere(At::NoTable));
+            return Some(only(At::NoTable));
         };
         let rule = table.find(place.wrapping_sub(rules.module().range.start));
-        Some(rule.map_or(nowhere(At::Nowhere), |rule| Found {
+        Some(rule.map_or(only(At::Nowhere), |rule| Found {
             at: At::Table {
                 module: module as u32,
                 rule,
@@ -301,6 +315,7 @@ impl Snapshot {
     fn rule(&self, at: At) -> &Rule {
         let rule = match at {
             At::Nowhere => None,
+            At::Root => Some(&Rule::ROOT),
             At::NoTable => Some(&Rule::COMPLEX),
             At::Table { module, rule } => self
                 .modules

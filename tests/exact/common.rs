@@ -1,16 +1,15 @@
 //! Recordings to be judged, work of known cost, and the clocks that judge.
 
-use std::collections::BTreeMap;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use sigprof::Profile;
-use sigprof::cpu::{Engine, Profiler, Recording, Stats};
-use sigprof::profile::{LabelValue, Sample};
+use sigprof::cpu::{Engine, Profiler};
 
-use crate::process::{child, succeed};
+pub(crate) use crate::measured::*;
+pub(crate) use crate::process::figure;
+use crate::process::{child, succeed_and_show};
 use crate::work::{burn, thread_cpu};
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -38,17 +37,7 @@ pub fn run_child(test: &str, arguments: &[(&str, &str)]) -> Output {
     for (name, value) in arguments {
         command.env(format!("SIGPROF_EXACT_{name}"), value);
     }
-    show(&mut command)
-}
-
-fn show(command: &mut Command) -> Output {
-    let output = succeed(command);
-    for line in String::from_utf8_lossy(&output.stderr).lines() {
-        if line.starts_with("figure: ") || line.contains("skipped") {
-            eprintln!("{line}");
-        }
-    }
-    output
+    succeed_and_show(&mut command)
 }
 
 /// What the parent test passed to this child.
@@ -69,14 +58,6 @@ pub fn engine_argument() -> Engine {
 pub fn hz_argument() -> u32 {
     argument("HZ").map_or(1000, |hz| hz.parse().unwrap())
 }
-
-/// A figure for whoever runs the tests with `--nocapture`.
-macro_rules! figure {
-    ($($argument:tt)*) => {
-        eprintln!("figure: {}", format_args!($($argument)*))
-    };
-}
-pub(crate) use figure;
 
 /// Whether perf events that see the kernel, too, can be had here: for root, or with `perf_event_paranoid` of 1 or less.
 pub fn has_perf_events() -> bool {
@@ -119,18 +100,6 @@ pub fn become_user(id: libc::uid_t) {
     }
 }
 
-/// CPU time of the process by `getrusage`.
-pub fn rusage() -> Duration {
-    // SAFETY: zeros are a valid `rusage`, which the call fills.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut usage), 0);
-        usage
-    };
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
-}
-
 /// The time between two of the scheduler's ticks.
 pub fn scheduler_tick() -> Duration {
     // SAFETY: zeros are a valid `timespec`, which the call fills.
@@ -140,18 +109,6 @@ pub fn scheduler_tick() -> Duration {
         resolution
     };
     Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32)
-}
-
-/// Time that a hypervisor gave to others while this machine's CPUs wanted to run, in steps of 10 ms. A thread's CPU clock
-/// leaves it out, and a perf event's timer does not.
-pub fn stolen() -> Duration {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    // "cpu", then times in hundredths of a second, of which the eighth is this one (proc_stat(5)).
-    let ticks = stat
-        .split_whitespace()
-        .nth(8)
-        .and_then(|ticks| ticks.parse().ok());
-    10 * MS * ticks.unwrap_or(0)
 }
 
 /// A kind of work.
@@ -282,148 +239,6 @@ pub fn run_threads(threads: impl IntoIterator<Item = (String, Load, Duration)>) 
 /// The sum of clocks.
 pub fn sum(ran: &[Ran]) -> Duration {
     ran.iter().map(|ran| ran.cpu).sum()
-}
-
-/// A recording between two readings of the process's clock.
-pub struct Measured {
-    recording: Recording,
-    before_start: Duration,
-    after_start: Duration,
-    stolen: Duration,
-}
-
-/// A recording that has been stopped.
-pub struct Outcome {
-    pub profile: Profile,
-    pub stats: Stats,
-    /// CPU time from the end of the start to the beginning of the stop.
-    inner: Duration,
-    /// CPU time with the start and the stop themselves.
-    outer: Duration,
-    /// What a hypervisor took meanwhile.
-    pub stolen: Duration,
-}
-
-impl Measured {
-    pub fn start(profiler: Profiler) -> Self {
-        let before_start = rusage();
-        let recording = profiler.start().expect("nothing else records");
-        Self {
-            recording,
-            before_start,
-            after_start: rusage(),
-            stolen: stolen(),
-        }
-    }
-
-    pub fn recording(&self) -> &Recording {
-        &self.recording
-    }
-
-    pub fn stop(self) -> Outcome {
-        let before_stop = rusage();
-        let profile = self.recording.stop().expect("it has not been stopped");
-        Outcome {
-            profile,
-            stats: self.recording.stats(),
-            inner: before_stop - self.after_start,
-            outer: rusage() - self.before_start,
-            stolen: stolen() - self.stolen,
-        }
-    }
-}
-
-impl Outcome {
-    /// The profile's total is the process's CPU time less the profiler's, to 1 % and `slack`. The clock has the recording
-    /// between two readings: within its start and stop.
-    pub fn assert_total_within(&self, slack: Duration) {
-        let total = Duration::from_nanos(self.profile.total(1) as u64);
-        let own = self.own_cpu();
-        let least = self
-            .inner
-            .saturating_sub(own)
-            .mul_f64(0.99)
-            .saturating_sub(slack);
-        let most = self.outer.saturating_sub(own).mul_f64(1.01) + slack;
-        assert!(
-            (least..=most).contains(&total),
-            "the profile has {total:?}, the process's clock {:?} to {:?}, of which {own:?} are the profiler's\n{}",
-            self.inner,
-            self.outer,
-            self.stats
-        );
-    }
-
-    /// CPU time of the profiler's thread that the profile leaves out: one timer of the process cannot.
-    fn own_cpu(&self) -> Duration {
-        match self.stats.engine {
-            Engine::ProcessTimer => Duration::ZERO,
-            _ => self.stats.own_cpu,
-        }
-    }
-
-    pub fn assert_total(&self) {
-        self.assert_total_within(Duration::ZERO);
-    }
-
-    /// The profile's total by the process's clock.
-    pub fn ratio(&self) -> f64 {
-        let clock = self.inner.saturating_sub(self.own_cpu());
-        self.profile.total(1) as f64 / clock.as_nanos() as f64
-    }
-
-    /// Time by thread name and frame name, the latter empty for stacks.
-    pub fn times(&self) -> Times {
-        Times::of(&self.profile)
-    }
-}
-
-/// Time by thread and by frame, empty for stacks.
-#[derive(Debug)]
-pub struct Times(BTreeMap<(String, String), Duration>);
-
-impl Times {
-    pub fn of(profile: &Profile) -> Self {
-        let mut times = BTreeMap::new();
-        for sample in profile.samples() {
-            let thread = text_label(profile, &sample, "thread").unwrap_or_default();
-            let frame = frame_of_unseen(profile, &sample).unwrap_or_default();
-            *times
-                .entry((thread.to_owned(), frame.to_owned()))
-                .or_default() += Duration::from_nanos(sample.values[1] as u64);
-        }
-        Self(times)
-    }
-
-    /// Time of threads whose names begin so, in frames of this name; in stacks for `""`.
-    pub fn of_threads(&self, prefix: &str, frame: &str) -> Duration {
-        let of = |((thread, f), time): (&(String, String), &Duration)| {
-            (thread.starts_with(prefix) && f == frame).then_some(*time)
-        };
-        self.0.iter().filter_map(of).sum()
-    }
-}
-
-/// The frame of a sample that is no stack.
-pub fn frame_of_unseen<'p>(profile: &'p Profile, sample: &Sample<'_>) -> Option<&'p str> {
-    let [location] = sample.stack else {
-        return None;
-    };
-    let location = profile.location(*location);
-    let line = location
-        .lines
-        .first()
-        .filter(|_| location.mapping.is_none())?;
-    let name = profile.string(profile.function(line.function).name);
-    name.starts_with('[').then_some(name)
-}
-
-/// The text under a key of a sample.
-pub fn text_label<'p>(profile: &'p Profile, sample: &Sample<'_>, key: &str) -> Option<&'p str> {
-    sample.labels.iter().find_map(|label| match label.value {
-        LabelValue::Str(value) if profile.string(label.key) == key => Some(profile.string(value)),
-        _ => None,
-    })
 }
 
 /// Part by whole.

@@ -4,6 +4,8 @@
 //! makes a test longer and not wrong. `SIGPROF_SOAK=10` makes the work ten times as long, and does what is left out of a short
 //! run. `--nocapture` shows the figures.
 
+#[path = "../support/measured.rs"]
+mod measured;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]

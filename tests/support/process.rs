@@ -55,3 +55,28 @@ pub fn succeed(command: &mut Command) -> Output {
     );
     output
 }
+
+/// Runs a child to its end, and shows its figures.
+///
+/// # Panics
+///
+/// If it fails, with what it printed.
+pub fn succeed_and_show(command: &mut Command) -> Output {
+    let output = succeed(command);
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        if line.starts_with("figure: ") || line.contains("skipped") {
+            eprintln!("{line}");
+        }
+    }
+    output
+}
+
+/// A figure for whoever runs the tests with `--nocapture`.
+#[allow(unused_macros, reason = "each test binary uses a part of it")]
+macro_rules! figure {
+    ($($argument:tt)*) => {
+        eprintln!("figure: {}", format_args!($($argument)*))
+    };
+}
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub(crate) use figure;
