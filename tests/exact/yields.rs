@@ -5,8 +5,9 @@ use std::time::Duration;
 use sigprof::cpu::Engine;
 
 use crate::common::{
-    KERNEL, Load, MS, Measured, argument, become_nobody, engine_argument, figure, has_perf_events,
-    hz_argument, is_root, profiler, ratio, run_child, run_threads, scheduler_tick, soak, sum,
+    KERNEL, Load, MS, Measured, Outcome, argument, become_nobody, engine_argument, figure,
+    has_perf_events, hz_argument, is_root, profiler, ratio, run_child, run_threads, scheduler_tick,
+    soak, sum,
 };
 
 /// How far a yield may be off.
@@ -100,6 +101,58 @@ fn child_of_known_yield() {
         become_nobody();
     }
     Load::prepare();
+    let mut attempts = 0;
+    let (outcome, yields) = loop {
+        attempts += 1;
+        let (outcome, yields) = measure(engine, hz, threads);
+        // A timer is looked at by the scheduler's ticks, and other programs keep threads from being there when one comes: what is
+        // missing at their ends is so much more. A recording that is wrong is so each time.
+        let is_disturbed = outcome.others > yields.ran.mul_f64(0.02);
+        if !yields.is_timer
+            || yields.are_exact(hz, outcome.stolen)
+            || !is_disturbed
+            || attempts == MOST_ATTEMPTS
+        {
+            break (outcome, yields);
+        }
+        figure!("again: other programs took {:.1?}", outcome.others);
+    };
+    assert!(
+        yields.are_exact(hz, outcome.stolen),
+        "{yields:.4?}\n{}",
+        outcome.stats
+    );
+    outcome.assert_total();
+}
+
+const MOST_ATTEMPTS: u32 = 5;
+
+/// Of the CPU time of threads, what is in stacks.
+#[derive(Debug)]
+struct Yields {
+    is_timer: bool,
+    ran: Duration,
+    all: f64,
+    by_load: Vec<(String, f64)>,
+}
+
+impl Yields {
+    fn are_exact(&self, hz: u32, stolen: Duration) -> bool {
+        // Events see the time that a hypervisor took, or miss ticks of it.
+        let of_stolen = ratio(stolen, self.ran);
+        let is_within = |part: f64, tolerance: f64| (part - 1.0).abs() <= tolerance + of_stolen;
+        // One kind of work at 100 Hz is too few samples to be judged by 1 %, and one kind with timers has too few threads.
+        let tolerance = match self.is_timer {
+            true => 2.0 * TOLERANCE,
+            false => TOLERANCE,
+        };
+        let mut by_load = self.by_load.iter();
+        is_within(self.all, TOLERANCE)
+            && (hz < 1000 || by_load.all(|&(_, part)| is_within(part, tolerance)))
+    }
+}
+
+fn measure(engine: Engine, hz: u32, threads: u32) -> (Outcome, Yields) {
     let measured = Measured::start(profiler(engine, hz));
     let is_timer = measured.recording().stats().engine == Engine::ThreadTimer;
     let loads = match threads {
@@ -113,45 +166,41 @@ fn child_of_known_yield() {
     }));
     let outcome = measured.stop();
     let times = outcome.times();
-    let of = |prefix: &str| {
-        let ran: Vec<_> = ran
-            .iter()
-            .filter(|ran| ran.name.starts_with(prefix))
-            .cloned()
-            .collect();
-        ratio(times.of_threads(prefix, ""), sum(&ran))
-    };
-    // All of them: names begin with the loads'.
-    let in_stacks: Duration = loads
+    // Names of threads begin with the loads'.
+    let by_load: Vec<(String, Duration, f64)> = loads
         .iter()
-        .map(|load| times.of_threads(&format!("{load:?}"), ""))
-        .sum();
-    let all = ratio(in_stacks, sum(&ran));
-    let by_load: Vec<(String, f64)> = loads
-        .iter()
-        .map(|load| (format!("{load:?}"), of(&format!("{load:?}"))))
+        .map(|load| {
+            let load = format!("{load:?}");
+            let ran: Vec<_> = ran
+                .iter()
+                .filter(|ran| ran.name.starts_with(&load))
+                .cloned()
+                .collect();
+            let in_stacks = times.of_threads(&load, "");
+            (load, in_stacks, ratio(in_stacks, sum(&ran)))
+        })
         .collect();
+    let ran = sum(&ran);
+    let yields = Yields {
+        is_timer,
+        ran,
+        all: ratio(by_load.iter().map(|&(_, time, _)| time).sum(), ran),
+        by_load: by_load
+            .into_iter()
+            .map(|(load, _, part)| (load, part))
+            .collect(),
+    };
     figure!(
-        "yield {all:.4} of {threads} threads at {hz} Hz, {:?} ({:.1?} of CPU, total {:.4}, own {:.1?}, stolen {:?}) {by_load:.4?}",
+        "yield {:.4} of {threads} threads at {hz} Hz, {:?} ({ran:.1?} of CPU, total {:.4}, own {:.1?}, stolen {:?}, others {:?}) {:.4?}",
+        yields.all,
         outcome.stats.engine,
-        sum(&ran),
         outcome.ratio(),
         outcome.stats.own_cpu,
         outcome.stolen,
+        outcome.others,
+        yields.by_load,
     );
-    // Events see the time that a hypervisor took, or miss ticks of it.
-    let of_stolen = ratio(outcome.stolen, sum(&ran));
-    let is_exact = |part: f64| (part - 1.0).abs() <= TOLERANCE + of_stolen;
-    assert!(is_exact(all), "{all:.4} {by_load:.4?}\n{}", outcome.stats);
-    // One kind of work at 100 Hz is too few samples to be judged by 1 %, and one kind with timers has too few threads.
-    let is_exact =
-        |part: f64| is_exact(part) || is_timer && (part - 1.0).abs() <= 2.0 * TOLERANCE + of_stolen;
-    if hz >= 1000 {
-        for (load, part) in &by_load {
-            assert!(is_exact(*part), "{load}: {part:.4}\n{}", outcome.stats);
-        }
-    }
-    outcome.assert_total();
+    (outcome, yields)
 }
 
 /// A thread's count is its time in periods, up or down: by 0.4 in the mean square, which grows with the root of the threads. A

@@ -20,16 +20,36 @@ pub fn rusage() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Time that a hypervisor gave to others while this machine's CPUs wanted to run, in steps of 10 ms. A thread's CPU clock
-/// leaves it out, and a perf event's timer does not.
-pub fn stolen() -> Duration {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    // "cpu", then times in hundredths of a second, of which the eighth is this one (proc_stat(5)).
-    let ticks = stat
-        .split_whitespace()
-        .nth(8)
-        .and_then(|ticks| ticks.parse().ok());
-    Duration::from_millis(10 * ticks.unwrap_or(0))
+/// Times of all CPUs together, in steps of 10 ms.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Machine {
+    /// What programs and the kernel used.
+    pub busy: Duration,
+    /// What a hypervisor gave to others while the CPUs wanted to run. A thread's CPU clock leaves it out, and a perf event's
+    /// timer does not.
+    pub stolen: Duration,
+}
+
+impl Machine {
+    /// Since the machine was started.
+    pub fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        // "cpu", then times in hundredths of a second (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal.
+        let ticks: Vec<u64> = stat
+            .split_whitespace()
+            .skip(1)
+            .map_while(|ticks| ticks.parse().ok())
+            .take(8)
+            .collect();
+        let time = |ticks: &[u64]| Duration::from_millis(10 * ticks.iter().sum::<u64>());
+        match *ticks {
+            [user, nice, system, _, _, irq, softirq, steal] => Self {
+                busy: time(&[user, nice, system, irq, softirq]),
+                stolen: time(&[steal]),
+            },
+            _ => Self::default(),
+        }
+    }
 }
 
 /// A recording between two readings of the process's clock.
@@ -37,7 +57,7 @@ pub struct Measured {
     recording: Recording,
     before_start: Duration,
     after_start: Duration,
-    stolen: Duration,
+    machine: Machine,
 }
 
 /// A recording that has been stopped.
@@ -50,6 +70,8 @@ pub struct Outcome {
     outer: Duration,
     /// What a hypervisor took meanwhile.
     pub stolen: Duration,
+    /// CPU time of other programs meanwhile.
+    pub others: Duration,
 }
 
 impl Measured {
@@ -60,7 +82,7 @@ impl Measured {
             recording,
             before_start,
             after_start: rusage(),
-            stolen: stolen(),
+            machine: Machine::now(),
         }
     }
 
@@ -71,12 +93,15 @@ impl Measured {
     pub fn stop(self) -> Outcome {
         let before_stop = rusage();
         let profile = self.recording.stop().expect("it has not been stopped");
+        let machine = Machine::now();
+        let outer = rusage() - self.before_start;
         Outcome {
             profile,
             stats: self.recording.stats(),
             inner: before_stop - self.after_start,
-            outer: rusage() - self.before_start,
-            stolen: stolen() - self.stolen,
+            outer,
+            stolen: machine.stolen - self.machine.stolen,
+            others: (machine.busy - self.machine.busy).saturating_sub(outer),
         }
     }
 }
