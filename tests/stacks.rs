@@ -6,6 +6,9 @@ mod process;
 #[path = "support/work.rs"]
 mod work;
 
+use std::ffi::CString;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -120,6 +123,99 @@ fn a_stack_that_cannot_be_walked_says_so() {
     let [all, under_call, cut_short] = recorded_in(made(false));
     assert!(all >= 20, "{all}");
     assert_eq!(under_call, 0);
+    assert!(cut_short * 100 >= all * 98, "{cut_short} of {all}");
+}
+
+/// A function of a library that is compiled without `.eh_frame`, and with `.debug_frame`. What it calls has no frame pointer, and
+/// leaves 0 in its register. `None` where there is no compiler.
+fn compiled_for_debuggers(directory: &Path) -> Option<std::path::PathBuf> {
+    const SOURCE: &str = r#"
+        __attribute__((noinline)) static unsigned long leaf(unsigned long n) {
+            __asm__ volatile("xor %%ebp, %%ebp\n1: dec %0\njnz 1b" : "+r"(n) : : "rbp", "cc");
+            return n;
+        }
+        __attribute__((noinline)) unsigned long count(unsigned long n) {
+            volatile char room[100];
+            room[n % 100] = 1;
+            return leaf(n) + room[n % 100];
+        }
+    "#;
+    let (source, library) = (directory.join("count.c"), directory.join("count.so"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-fPIC", "-O2", "-g", "-fomit-frame-pointer"]);
+    command.args(["-fno-asynchronous-unwind-tables", "-fno-exceptions", "-o"]);
+    let Ok(ended) = command.arg(&library).arg(&source).output() else {
+        println!("skipped: there is no cc (apt-get install gcc)");
+        return None;
+    };
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{command:?}: {said}");
+    Some(library)
+}
+
+fn count_of(library: &Path) -> Code {
+    let path = CString::new(library.to_str().unwrap()).unwrap();
+    // SAFETY: the library has no initializers, is never closed, and defines the function so.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null());
+        std::mem::transmute::<*mut libc::c_void, Code>(libc::dlsym(handle, c"count".as_ptr()))
+    }
+}
+
+/// Samples under `call`, whose callee is `count`: all, those with the frames from its callee to the root, and those that say that
+/// they are cut short.
+fn recorded_in_library(count: Code) -> [i64; 3] {
+    let page = |address: u64| address / 4096;
+    let recording = start();
+    // Unwind data is read from the file at the first turn.
+    count(100_000_000);
+    let begun = recording.snapshot().unwrap();
+    call(count);
+    call(count);
+    let profile = recording.stop().unwrap();
+    let counts = |profile: &Profile| {
+        let mut counts = [0; 3];
+        for (stack, weight) in stacks(profile) {
+            if page(stack[0]) != page(count as usize as u64) {
+                continue;
+            }
+            counts[0] += weight;
+            let at = stack
+                .iter()
+                .position(|&a| is_in(a, call as *const () as usize, 256));
+            counts[1] += if at == Some(2) && stack.last() != Some(&0) {
+                weight
+            } else {
+                0
+            };
+            counts[2] += if stack.last() == Some(&0) { weight } else { 0 };
+        }
+        counts
+    };
+    let (before, all) = (counts(&begun), counts(&profile));
+    std::array::from_fn(|i| all[i] - before[i])
+}
+
+#[test]
+fn code_that_only_debuggers_are_told_of_is_walked_by_its_file() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(library) = compiled_for_debuggers(directory.path()) else {
+        return;
+    };
+    let stripped = directory.path().join("stripped.so");
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(&stripped).arg(&library);
+    assert!(strip.status().unwrap().success());
+
+    let [all, whole, _] = recorded_in_library(count_of(&library));
+    assert!(all >= 20, "{all}");
+    assert!(whole * 100 >= all * 98, "{whole} of {all}");
+    let [all, whole, cut_short] = recorded_in_library(count_of(&stripped));
+    assert!(all >= 20, "{all}");
+    assert_eq!(whole, 0);
     assert!(cut_short * 100 >= all * 98, "{cut_short} of {all}");
 }
 

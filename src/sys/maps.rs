@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 
 use super::fork::holding_off_forks;
 
@@ -16,6 +17,23 @@ pub(crate) struct MapsEntry<'m> {
     pub(crate) permissions: &'m str,
     /// The path as the kernel writes it; `[stack]` and the like; empty for anonymous memory.
     pub(crate) path: &'m str,
+    /// Which file that is, if it is one.
+    pub(crate) file: Option<FileId>,
+}
+
+/// A file, whatever its name is by now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// Whether it is this one.
+    pub(crate) fn is_of(self, file: &fs::File) -> bool {
+        let is_it = |file: fs::Metadata| (file.dev(), file.ino()) == (self.device, self.inode);
+        file.metadata().is_ok_and(is_it)
+    }
 }
 
 impl MapsEntry<'_> {
@@ -39,6 +57,7 @@ struct Line {
     end: u64,
     permissions: Range<usize>,
     path: Range<usize>,
+    file: Option<FileId>,
 }
 
 impl Maps {
@@ -75,6 +94,7 @@ impl Maps {
             end: line.end,
             permissions: &self.text[line.permissions.clone()],
             path: &self.text[line.path.clone()],
+            file: line.file,
         }
     }
 }
@@ -99,7 +119,17 @@ fn parse_line(line: &[u8], at: usize) -> Option<Line> {
         end,
         permissions: at + permissions.start..at + permissions.end,
         path: at + path.start..at + path.end,
+        file: file_id(&line[offset_end + 1..inode_end]),
     })
+}
+
+/// `major:minor inode`, the first two hexadecimal; an inode of 0 is no file.
+fn file_id(text: &[u8]) -> Option<FileId> {
+    let (major, colon) = hex(text, 0)?;
+    let (minor, space) = hex(text, colon + 1)?;
+    let inode = str::from_utf8(text.get(space + 1..)?).ok()?.parse().ok()?;
+    let device = libc::makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?);
+    (inode != 0).then_some(FileId { device, inode })
 }
 
 /// The hexadecimal number at a place, and where it ends.
@@ -131,13 +161,15 @@ mod tests {
         assert_eq!((file.start, file.end), (0x7f2c, 0x7f2d));
         assert_eq!(file.path, "/tmp/a b (deleted)");
         assert!(!file.is_writable());
+        let (device, inode) = (libc::makedev(0xfe, 0), 1234);
+        assert_eq!(file.file, Some(FileId { device, inode }));
         for line in [
             "1000-2000 rw-p 00000000 00:00 0 ",
             "1000-2000 rw-p 0 00:00 0",
         ] {
             let anonymous = parse(line);
             let anonymous = anonymous.find(0x1fff).unwrap();
-            assert_eq!(anonymous.path, "");
+            assert_eq!((anonymous.path, anonymous.file), ("", None));
             assert!(anonymous.is_writable());
         }
         for junk in [

@@ -24,7 +24,9 @@
 pub(crate) mod allocator;
 pub(crate) mod arch;
 pub(crate) mod clock;
+pub(crate) mod debug_frame;
 mod dynamic;
+pub(crate) mod elf;
 pub(crate) mod fork;
 pub(crate) mod futex;
 mod got;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::image::Image;
 use super::loader::iterate;
-use super::maps::Maps;
+use super::maps::{FileId, Maps};
 
 /// An executable segment, in addresses of this process; bounds are whole pages, as in `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -66,6 +66,8 @@ pub(crate) struct Module {
     pub(crate) eh_frame: Option<Section>,
     /// Where handlers return to, if that is this object's code and known without unwind data.
     pub(crate) signal_return: Option<u64>,
+    /// The file that was mapped; none for the vDSO.
+    pub(crate) file: Option<FileId>,
 }
 
 impl Module {

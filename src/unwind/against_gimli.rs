@@ -31,7 +31,7 @@ impl Random {
 }
 
 /// A library that this process does not use, loaded for the test; `None` where it is not there.
-fn load(path: &str) -> Option<()> {
+pub(super) fn load(path: &str) -> Option<()> {
     let path = CString::new(path).unwrap();
     // SAFETY: libraries of the system and the toolchain, whose initializers harm nobody; it is never closed.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -51,7 +51,7 @@ fn rustc_driver() -> Option<PathBuf> {
         })
 }
 
-fn module(name: &str) -> Option<Arc<Module>> {
+pub(super) fn module(name: &str) -> Option<Arc<Module>> {
     let modules = loaded([].iter(), &Maps::read().unwrap());
     modules.into_iter().find(|module| match name {
         "" => module.object.is_main,
@@ -60,7 +60,7 @@ fn module(name: &str) -> Option<Arc<Module>> {
 }
 
 /// What a row of gimli's comes to, by this test's own lights; `None` where a rule need not be able to hold it.
-fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
+pub(super) fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
     let place = |register: u16| match row.register(gimli::Register(register)) {
         Some(RegisterRule::Offset(offset)) if offset % 8 == 0 => Some(Place::at(offset)),
         None | Some(RegisterRule::SameValue) => Some(Place::SAME),
@@ -101,7 +101,7 @@ fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
 /// Compares `count` random places of a module; the answer is how many of them were compared, and how many a rule need not be able
 /// to hold.
 fn compare(module: &Module, count: u64) -> (u64, u64) {
-    let table = compile(module);
+    let table = compile(module, &[]);
     let eh_frame = module.eh_frame.as_ref().unwrap();
     let hdr = module.eh_frame_hdr.as_ref().unwrap();
     let mut section = EhFrame::new(&eh_frame.bytes, NativeEndian);
@@ -224,7 +224,7 @@ fn child_with_a_large_library() {
         return println!("skipped: rustc's library cannot be loaded here");
     };
     let begun = std::time::Instant::now();
-    let table = compile(&module);
+    let table = compile(&module, &[]);
     println!(
         "compiled in {:?}: {} rows, {} rules, {} KiB",
         begun.elapsed(),
@@ -245,7 +245,7 @@ fn a_module_without_a_search_table_is_the_same() {
         eh_frame_hdr: None,
         ..Module::clone(&with)
     };
-    let (with_table, without_table) = (compile(&with), compile(&without));
+    let (with_table, without_table) = (compile(&with, &[]), compile(&without, &[]));
     assert!(with_table.rows() > 1000);
     assert_eq!(with_table.rows(), without_table.rows());
     let mut random = Random(1);
@@ -288,7 +288,7 @@ fn damaged_unwind_data_does_no_harm() {
             eh_frame_hdr: module.eh_frame_hdr.clone().filter(|_| round % 2 == 0),
             ..Module::clone(&module)
         };
-        let table = compile(&damaged);
+        let table = compile(&damaged, &[]);
         for _ in 0..100 {
             table.find(random.below(module.range.end - module.range.start));
         }

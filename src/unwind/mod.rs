@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod against_gimli;
 mod compile;
+#[cfg(test)]
+mod debug_frame;
 mod dwarf;
 mod frame;
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(super) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] =
     [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29];
 /// Compilers put it at the lowest address of a frame, or above other registers.
 pub(super) const FRAME_RECORD_ENDS_FRAME: bool = false;
+pub(super) const ELF_MACHINE: u16 = libc::EM_AARCH64;
 
 impl Registers {
     /// The registers at the interrupted instruction. *Async-signal-safe.*

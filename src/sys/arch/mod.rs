@@ -31,6 +31,9 @@ pub(crate) const RED_ZONE: u64 = native::RED_ZONE;
 /// Whether the caller's stack pointer is right above the two words that a frame pointer leads to. Elsewhere it is somewhere above.
 pub(crate) const FRAME_RECORD_ENDS_FRAME: bool = native::FRAME_RECORD_ENDS_FRAME;
 
+/// What the header of an ELF file calls this machine.
+pub(crate) const ELF_MACHINE: u16 = native::ELF_MACHINE;
+
 /// What unwinding begins with: all general registers and the stack pointer, by their DWARF numbers, and the program counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Registers {

@@ -13,6 +13,7 @@ pub(super) const CALLEE_SAVED_COUNT: usize = 6;
 pub(super) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] = [3, 6, 12, 13, 14, 15];
 /// The return address was pushed last before the frame, and the frame pointer next.
 pub(super) const FRAME_RECORD_ENDS_FRAME: bool = true;
+pub(super) const ELF_MACHINE: u16 = libc::EM_X86_64;
 
 /// Where each register lies in `gregs`, by its DWARF number.
 const IN_GREGS: [libc::c_int; REGISTERS] = [

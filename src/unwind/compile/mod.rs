@@ -1,131 +1,121 @@
-//! `.eh_frame` to a [`Table`], in ordinary code: gimli parses, and each instruction changes a rule.
+//! `.eh_frame` and `.debug_frame` to a [`Table`], in ordinary code: gimli parses, and each instruction changes a rule.
 #![forbid(unsafe_code)]
 
+mod entries;
 mod expression;
+mod gaps;
 mod state;
 
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CommonInformationEntry, EhFrame, EhFrameHdr,
-    EhFrameOffset, EndianSlice, NativeEndian, UnwindSection as _,
+    CallFrameInstruction, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, NativeEndian,
+    UnwindSection,
 };
-use hashbrown::HashMap;
 
+use self::entries::{Entries, Function};
+use self::gaps::{Part, undescribed};
 use self::state::State;
-use super::rule::{Kind, Place, Rule};
+use super::rule::{Kind, Rule};
 use super::table::{Builder, Table};
-use crate::sys::arch::RETURN_ADDRESS;
 use crate::sys::modules::Module;
 
 type Bytes<'m> = EndianSlice<'m, NativeEndian>;
-type Entry<'m> = CommonInformationEntry<Bytes<'m>>;
+type Common<'m> = CommonInformationEntry<Bytes<'m>>;
 type Instruction = CallFrameInstruction<usize>;
 
 /// States that `DW_CFA_remember_state` can put aside; compilers nest them two or three deep.
 const MOST_REMEMBERED: usize = 64;
 
-/// The rules of all code of a module, by offset from its beginning; without those of its `.eh_frame` where it has none, and without
-/// what cannot be made sense of.
-pub(super) fn compile(module: &Module) -> Table {
+/// The rules of all code of a module, by offset from its beginning, without what cannot be made sense of. What its `.eh_frame`
+/// leaves out is taken from the `.debug_frame` of its file, which is empty where there is none.
+pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
+    let mut eh_frame = module
+        .eh_frame
+        .as_ref()
+        .map(|section| Entries::of_eh_frame(module, section));
+    let mut debug_frame = Entries::of_debug_frame(debug_frame);
+    let offsets = eh_frame
+        .as_mut()
+        .map_or_else(Vec::new, |entries| entries.offsets(module));
+    let parts = match debug_frame.bytes {
+        [] => Vec::new(),
+        _ => undescribed(
+            functions_in_code(module, &mut debug_frame),
+            eh_frame
+                .as_mut()
+                .map_or_else(Vec::new, |entries| ranges(entries, &offsets)),
+        ),
+    };
     let signal_return = module
         .signal_return
         .map(|address| address.wrapping_sub(module.range.start));
-    let Some(eh_frame) = &module.eh_frame else {
-        let mut builder = Builder::default();
-        push_gap(&mut builder, 0..u64::MAX, signal_return);
-        return builder.finish();
-    };
-    let beginning = module.range.start.wrapping_sub(module.bias);
-    let mut section = EhFrame::new(&eh_frame.bytes, NativeEndian);
-    section.set_address_size(8);
-    section.set_vendor(gimli::Vendor::AArch64);
-    let mut bases = BaseAddresses::default().set_eh_frame(eh_frame.address);
-    if let Some(hdr) = &module.eh_frame_hdr {
-        bases = bases.set_eh_frame_hdr(hdr.address);
-    }
-    let offsets = function_offsets(module, &section, &bases);
     let mut compiler = Compiler {
-        section,
-        bytes: &eh_frame.bytes,
-        bases,
-        beginning,
-        entries: HashMap::new(),
+        beginning: module.range.start.wrapping_sub(module.bias),
         // Usual code has some eleven rows a function, a few of them the same.
-        builder: Builder::with_capacity(offsets.len() * 11),
+        builder: Builder::with_capacity((offsets.len() + parts.len()) * 11),
         remembered: Vec::new(),
         end: 0,
         signal_return,
     };
-    for (_, offset) in offsets {
-        // What cannot be read leaves its code without a rule; other functions are not to suffer.
-        let _ = compiler.add_function(offset);
+    let mut parts = parts.into_iter().peekable();
+    if let Some(entries) = &mut eh_frame {
+        for (address, offset) in offsets {
+            while let Some(part) = parts.next_if(|part| part.range.start < address) {
+                compiler.add_part(&mut debug_frame, part);
+            }
+            // What cannot be read leaves its code without a rule; other functions are not to suffer.
+            let _ = compiler.add_function(entries, offset, 0..u64::MAX);
+        }
+    }
+    for part in parts {
+        compiler.add_part(&mut debug_frame, part);
     }
     compiler.end_of_function(u64::MAX);
     compiler.builder.finish()
 }
 
-/// Where the frame description entries lie in the section, in the order of the addresses that they begin at: from the search
-/// table, or else from the section itself.
-fn function_offsets(
+/// The functions of a `.debug_frame`, by link-time address. Of those that a linker has left out the entries can still be there, with 0
+/// for an address, and the length that they had.
+fn functions_in_code<'m>(
     module: &Module,
-    section: &EhFrame<Bytes<'_>>,
-    bases: &BaseAddresses,
-) -> Vec<(u64, usize)> {
-    let eh_frame = bases.eh_frame.section.unwrap_or(0);
-    let mut offsets: Vec<(u64, usize)> = Vec::new();
-    if let Some(hdr) = &module.eh_frame_hdr
-        && let Ok(parsed) = EhFrameHdr::new(&hdr.bytes, NativeEndian).parse(bases, 8)
-        && let Some(table) = parsed.table()
-    {
-        let mut entries = table.iter(bases);
-        while let Ok(Some((gimli::Pointer::Direct(address), gimli::Pointer::Direct(entry)))) =
-            entries.next()
-        {
-            let offset = usize::try_from(entry.wrapping_sub(eh_frame)).unwrap_or(usize::MAX);
-            offsets.push((address, offset));
+    entries: &mut Entries<'m, DebugFrame<Bytes<'m>>>,
+) -> Vec<Part> {
+    let mut functions = Vec::new();
+    entries.for_each(|function| {
+        let Some(range) = range(&function) else {
+            return;
+        };
+        let address = range.start.wrapping_add(module.bias);
+        let is_code = module.object.code.iter().any(|segment| {
+            (segment.start..segment.end).contains(&address)
+                && range.end - range.start <= segment.end - address
+        });
+        if range.start != 0 && is_code {
+            let offset = function.offset();
+            functions.push(Part { range, offset });
         }
-    }
-    if offsets.is_empty() {
-        let mut entries = section.entries(bases);
-        let mut known = HashMap::new();
-        while let Ok(Some(entry)) = entries.next() {
-            if let gimli::CieOrFde::Fde(partial) = entry
-                && let Ok(function) = partial.parse(|section, bases, offset| {
-                    cached(&mut known, offset, || {
-                        section.cie_from_offset(bases, offset)
-                    })
-                })
-            {
-                offsets.push((function.initial_address(), function.offset()));
-            }
-        }
-    }
-    offsets.sort_unstable();
-    offsets
+    });
+    functions
 }
 
-fn cached<'m>(
-    known: &mut HashMap<usize, Entry<'m>>,
-    offset: EhFrameOffset,
-    parse: impl FnOnce() -> gimli::Result<Entry<'m>>,
-) -> gimli::Result<Entry<'m>> {
-    if let Some(entry) = known.get(&offset.0) {
-        return Ok(entry.clone());
-    }
-    let entry = parse()?;
-    known.insert(offset.0, entry.clone());
-    Ok(entry)
+/// The functions at these offsets, by link-time address.
+fn ranges<'m>(
+    entries: &mut Entries<'m, EhFrame<Bytes<'m>>>,
+    offsets: &[(u64, usize)],
+) -> Vec<Range<u64>> {
+    let functions = offsets.iter().map(|&(_, offset)| entries.function(offset));
+    functions.filter_map(|f| range(&f.ok()?)).collect()
 }
 
-struct Compiler<'m> {
-    section: EhFrame<Bytes<'m>>,
-    bytes: &'m [u8],
-    bases: BaseAddresses,
+fn range(function: &Function<'_>) -> Option<Range<u64>> {
+    let begin = function.initial_address();
+    Some(begin..begin.checked_add(function.len())?)
+}
+
+struct Compiler {
     /// The link-time address that places count from.
     beginning: u64,
-    /// Common information entries that were met, each with the rule that its functions begin with.
-    entries: HashMap<usize, (Entry<'m>, Option<Rule>)>,
     builder: Builder,
     remembered: Vec<Rule>,
     /// Where the last function ends.
@@ -134,45 +124,45 @@ struct Compiler<'m> {
     signal_return: Option<u64>,
 }
 
-impl<'m> Compiler<'m> {
-    fn add_function(&mut self, offset: usize) -> gimli::Result<()> {
-        let Self {
-            section,
-            bytes,
-            bases,
-            entries,
-            ..
-        } = self;
-        let function =
-            section.fde_from_offset(bases, EhFrameOffset(offset), |section, bases, at| {
-                if let Some((entry, _)) = entries.get(&at.0) {
-                    return Ok(entry.clone());
-                }
-                let entry = section.cie_from_offset(bases, at)?;
-                entries.insert(at.0, (entry.clone(), None));
-                Ok(entry)
-            })?;
+impl Compiler {
+    fn add_part<'m>(&mut self, entries: &mut Entries<'m, DebugFrame<Bytes<'m>>>, part: Part) {
+        let begin = part.range.start.wrapping_sub(self.beginning);
+        let len = part.range.end - part.range.start;
+        if let Some(end) = begin.checked_add(len) {
+            let _ = self.add_function(entries, part.offset, begin..end);
+        }
+    }
+
+    /// Adds the part of a function that lies within a range of places.
+    fn add_function<'m, S: UnwindSection<Bytes<'m>>>(
+        &mut self,
+        entries: &mut Entries<'m, S>,
+        offset: usize,
+        within: Range<u64>,
+    ) -> gimli::Result<()> {
+        let function = entries.function(offset)?;
         let entry = function.cie();
-        let initial = match entries.get(&entry.offset()) {
-            Some((_, Some(rule))) => *rule,
-            _ => {
-                let rule = initial_rule(entry, section, bytes, bases);
-                entries.insert(entry.offset(), (entry.clone(), Some(rule)));
-                rule
-            }
-        };
+        let initial = entries.initial_rule(entry);
         let begin = function.initial_address().wrapping_sub(self.beginning);
         let Some(end) = begin.checked_add(function.len()) else {
             return Ok(());
         };
-        if begin > self.end {
-            self.end_of_function(begin);
+        let end = end.min(within.end);
+        if begin.max(within.start) > self.end {
+            self.end_of_function(begin.max(within.start));
         }
+        // Before that, another function holds.
+        let floor = self.end.max(within.start);
         let mut state = State::at_beginning(initial, entry);
         let code_factor = entry.code_alignment_factor();
         self.remembered.clear();
         let mut place = begin;
-        let mut instructions = function.instructions(&self.section, &self.bases);
+        let complex = entries.complex;
+        let push = |builder: &mut Builder, place, state: &State| match state.finished() {
+            Rule::COMPLEX => builder.push(place, complex),
+            rule => builder.push(place, rule),
+        };
+        let mut instructions = function.instructions(&entries.section, &entries.bases);
         loop {
             let instruction = match instructions.next() {
                 Ok(Some(instruction)) => instruction,
@@ -206,7 +196,7 @@ impl<'m> Compiler<'m> {
                     continue;
                 }
                 other => {
-                    state.apply(&other, self.bytes);
+                    state.apply(&other, entries.bytes);
                     continue;
                 }
             };
@@ -216,13 +206,13 @@ impl<'m> Compiler<'m> {
                 }
                 continue;
             }
-            if place >= self.end {
-                self.builder.push(place, state.finished());
+            if next > floor {
+                push(&mut self.builder, place.max(floor), &state);
             }
             place = next;
         }
-        if place < end && place >= self.end {
-            self.builder.push(place, state.finished());
+        if place.max(floor) < end {
+            push(&mut self.builder, place.max(floor), &state);
         }
         self.end = self.end.max(end);
         Ok(())
@@ -246,27 +236,5 @@ fn push_gap(builder: &mut Builder, gap: Range<u64>, signal_return: Option<u64>) 
         let begin = place.saturating_sub(1).max(gap.start);
         builder.push(begin, Rule::of(Kind::Signal));
         builder.push((place + BYTES).min(gap.end), Rule::NOTHING);
-    }
-}
-
-/// What the instructions of a common information entry come to.
-fn initial_rule(
-    entry: &Entry<'_>,
-    section: &EhFrame<Bytes<'_>>,
-    bytes: &[u8],
-    bases: &BaseAddresses,
-) -> Rule {
-    let mut state = State::at_beginning(Rule::COMPLEX, entry);
-    if entry.return_address_register().0 != RETURN_ADDRESS {
-        state.rule.return_address = Place::COMPLEX;
-        return state.rule;
-    }
-    let mut instructions = entry.instructions(section, bases);
-    loop {
-        match instructions.next() {
-            Ok(Some(instruction)) => state.apply(&instruction, bytes),
-            Ok(None) => return state.rule,
-            Err(_) => return Rule::COMPLEX,
-        }
     }
 }

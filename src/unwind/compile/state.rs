@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::expression::{cfa_of, from_register};
-use super::{Entry, Instruction};
+use super::{Common, Instruction};
 use crate::sys::arch::{CALLEE_SAVED, FP, REGISTERS, RETURN_ADDRESS, SP};
 use crate::unwind::rule::{Kind, Place, Rule};
 
@@ -23,7 +23,7 @@ const IN_SIGNAL_FRAME: Place = Place::COMPLEX;
 
 impl State {
     /// At the beginning of a function, whose rule there is `initial`.
-    pub(super) fn at_beginning(initial: Rule, entry: &Entry<'_>) -> Self {
+    pub(super) fn at_beginning(initial: Rule, entry: &Common<'_>) -> Self {
         Self {
             rule: initial,
             initial,
