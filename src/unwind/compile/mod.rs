@@ -158,9 +158,10 @@ impl Compiler {
         self.remembered.clear();
         let mut place = begin;
         let complex = entries.complex;
-        let push = |builder: &mut Builder, place, state: &State| match state.finished() {
-            Rule::COMPLEX => builder.push(place, complex),
-            rule => builder.push(place, rule),
+        let push = |builder: &mut Builder, place, state: &State| {
+            let rule = state.finished();
+            let is_complex = rule.kind == Kind::Complex;
+            builder.push(place, if is_complex { complex } else { rule });
         };
         let mut instructions = function.instructions(&entries.section, &entries.bases);
         loop {
