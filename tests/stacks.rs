@@ -299,3 +299,85 @@ fn stacks_go_on_below_a_signal_handler_on_a_stack_of_its_own() {
     assert!(in_handler >= 50, "{in_handler}");
     assert!(whole * 100 >= in_handler * 98, "{whole} of {in_handler}");
 }
+
+// A C library's code that handlers return to, as musl has it: without unwind data.
+std::arch::global_asm!(
+    "nop",
+    ".globl sigprof_test_restorer",
+    ".type sigprof_test_restorer, @function",
+    "sigprof_test_restorer:",
+    "mov rax, 15",
+    "syscall",
+    ".size sigprof_test_restorer, . - sigprof_test_restorer",
+    "nop",
+    ".globl sigprof_test_short_restorer",
+    ".type sigprof_test_short_restorer, @function",
+    "sigprof_test_short_restorer:",
+    "mov eax, 15",
+    "syscall",
+    ".size sigprof_test_short_restorer, . - sigprof_test_short_restorer",
+);
+
+unsafe extern "C" {
+    fn sigprof_test_restorer();
+    fn sigprof_test_short_restorer();
+}
+
+/// `struct sigaction` as the kernel has it.
+#[repr(C)]
+struct KernelAction {
+    handler: extern "C" fn(libc::c_int),
+    flags: libc::c_ulong,
+    restorer: unsafe extern "C" fn(),
+    mask: u64,
+}
+
+#[test]
+fn stacks_go_on_below_a_handler_whose_return_nobody_describes() {
+    const SA_RESTORER: libc::c_ulong = 0x0400_0000;
+    let _turn = turn();
+    let handler = on_signal as extern "C" fn(libc::c_int) as usize;
+    for restorer in [sigprof_test_restorer, sigprof_test_short_restorer] {
+        let action = KernelAction {
+            handler: on_signal,
+            flags: SA_RESTORER,
+            restorer,
+            mask: 0,
+        };
+        // SAFETY: the kernel's own structure, with the size of its mask; the handler computes and counts, and the restorer returns
+        // from it.
+        let installed = unsafe {
+            let old = std::ptr::null_mut::<KernelAction>();
+            libc::syscall(libc::SYS_rt_sigaction, libc::SIGWINCH, &action, old, 8)
+        };
+        assert_eq!(installed, 0);
+        let recording = start();
+        // SAFETY: asks for this thread's own id.
+        let this = unsafe { libc::pthread_self() } as usize;
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            // SAFETY: the thread waits for the signal.
+            unsafe { libc::pthread_kill(this as libc::pthread_t, libc::SIGWINCH) };
+        });
+        interrupted(&AtomicBool::new(false));
+        sender.join().unwrap();
+        let profile = recording.stop().unwrap();
+        let (mut in_handler, mut whole) = (0, 0);
+        for (stack, count) in stacks(&profile) {
+            if stack.iter().any(|&a| is_in(a, handler, 256)) {
+                in_handler += count;
+                let is_there =
+                    |function: usize, len| stack.iter().any(|&a| is_in(a, function, len));
+                // A return address is one less in a profile.
+                if is_there(restorer as *const () as usize - 1, 2)
+                    && is_there(interrupted as *const () as usize, 512)
+                    && stack.last() != Some(&0)
+                {
+                    whole += count;
+                }
+            }
+        }
+        assert!(in_handler >= 50, "{in_handler}");
+        assert!(whole * 100 >= in_handler * 98, "{whole} of {in_handler}");
+    }
+}

@@ -182,7 +182,7 @@ impl Snapshot {
         let mut depth = 0;
         for space in frames {
             let place = frame.place();
-            let rule = recent.rule(place, || self.find_rule(place));
+            let rule = recent.rule(place, || self.find_rule(&frame, &mut stack));
             if rule.is_none() && depth > 0 {
                 return ended(depth, StopReason::NoUnwindData, &frame);
             }
@@ -209,7 +209,7 @@ impl Snapshot {
         }
         // As deep as asked for; the step beyond tells whether that was the root.
         let place = frame.place();
-        let rule = recent.rule(place, || self.find_rule(place));
+        let rule = recent.rule(place, || self.find_rule(&frame, &mut stack));
         match rule.map(|rule| self.step(&mut frame, rule, evaluation, &mut stack)) {
             Some(Ok(false)) if depth > 0 => ended(depth, StopReason::Root, &frame),
             _ => ended(depth, StopReason::Depth, &frame),
@@ -253,9 +253,19 @@ impl Snapshot {
         }
     }
 
-    /// The rule for a place; `None` where no code is known to be. *Async-signal-safe.*
+    /// The rule for where a frame is; `None` where no code is known to be. *Async-signal-safe.*
     #[cold]
-    fn find_rule(&self, place: u64) -> Option<Rule> {
+    fn find_rule(&self, frame: &Frame, stack: &mut StackReader<'_>) -> Option<Rule> {
+        let rule = self.described_rule(frame.place())?;
+        // Looked at here and not at each step, so that the answer is remembered.
+        match rule.kind == Kind::Nothing && frame.returns_from_handler(stack) {
+            true => Some(Rule::of(Kind::Signal)),
+            false => Some(rule),
+        }
+    }
+
+    /// The rule that unwind data has for a place; `None` where no code is known to be. *Async-signal-safe.*
+    fn described_rule(&self, place: u64) -> Option<Rule> {
         let code = self.code_of(place)?;
         let Some(rules) = code.module.and_then(|module| self.modules.get(module)) else {
             return Some(Rule::NOTHING);

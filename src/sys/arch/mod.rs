@@ -65,6 +65,16 @@ pub(crate) fn signal_return(code: &[u8]) -> Option<usize> {
     native::signal_return(code)
 }
 
+/// Whether `code` begins with what returns from a handler, a system call, or with the second of its two instructions where the
+/// first is what `before` ends with. *Async-signal-safe.*
+pub(crate) fn returns_from_handler(before: &[u8], code: &[u8]) -> bool {
+    native::SIGNAL_RETURNS.iter().any(|(first, second)| {
+        let is_at_second = before.ends_with(first) && code.starts_with(second);
+        let behind_first = code.strip_prefix(*first);
+        is_at_second || behind_first.is_some_and(|rest| rest.starts_with(second))
+    })
+}
+
 /// Where the kernel has put the registers that a signal interrupted, from the stack pointer of the code that a handler returns
 /// to. *Async-signal-safe* if `read` is.
 pub(crate) fn interrupted_by_signal(
