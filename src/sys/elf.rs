@@ -270,21 +270,33 @@ pub(super) fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+impl Source for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()> {
+        let from = self.get(usize::try_from(place).ok()?..)?;
+        bytes.copy_from_slice(from.get(..bytes.len())?);
+        Some(())
+    }
+}
+
+/// Looks for all there is in a file of any bytes; the length of its `.debug_frame`.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_any(bytes: &[u8]) -> Option<usize> {
+    let elf = Elf::new(&bytes)?;
+    let _ = elf.build_id();
+    let section = elf.section(b".debug_frame")?;
+    let restored = section.restored(elf.read(section)?)?;
+    assert_eq!(restored.len(), section.len);
+    Some(restored.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    impl Source for Vec<u8> {
-        fn len(&self) -> u64 {
-            Vec::len(self) as u64
-        }
-
-        fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()> {
-            let from = self.get(usize::try_from(place).ok()?..)?;
-            bytes.copy_from_slice(from.get(..bytes.len())?);
-            Some(())
-        }
-    }
 
     #[test]
     fn hostile_notes_are_refused() {

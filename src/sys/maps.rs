@@ -67,13 +67,18 @@ impl Maps {
         // A path of a file can be anything.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        Ok(Self::of(text))
+    }
+
+    /// What a text of that form says.
+    pub(crate) fn of(text: String) -> Self {
         let mut lines = Vec::with_capacity(text.len() / 64);
         let mut start = 0;
         for line in text.split_inclusive('\n') {
             lines.extend(parse_line(line.as_bytes(), start));
             start += line.len();
         }
-        Ok(Self { text, lines })
+        Self { text, lines }
     }
 
     /// Its lines, in ascending order of addresses.
@@ -150,11 +155,7 @@ mod tests {
 
     #[test]
     fn parses_files_anonymous_memory_and_spaces() {
-        let parse = |text: &str| {
-            let lines = parse_line(text.as_bytes(), 0).into_iter().collect();
-            let text = text.to_owned();
-            Maps { text, lines }
-        };
+        let parse = |text: &str| Maps::of(text.to_owned());
         let file =
             parse("7f2c-7f2d r-xp 00001000 fe:00 1234                       /tmp/a b (deleted)");
         let file = file.find(0x7f2c).unwrap();

@@ -11,24 +11,12 @@ use gimli::{
 };
 
 use super::compile::compile;
+use super::hostile::Random;
 use super::rule::{Kind, Place, Rule};
 use crate::process;
 use crate::sys::arch::{CALLEE_SAVED, RETURN_ADDRESS, SP};
 use crate::sys::maps::Maps;
 use crate::sys::modules::{Module, Section, loaded};
-
-/// Numbers that look random and are the same in every run (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(value) * u128::from(bound)) >> 64) as u64
-    }
-}
 
 /// A library that this process does not use, loaded for the test; `None` where it is not there.
 pub(super) fn load(path: &str) -> Option<()> {

@@ -6,10 +6,13 @@ use std::process::Command;
 use gimli::{BaseAddresses, CieOrFde, DebugFrame, NativeEndian, UnwindContext, UnwindSection as _};
 
 use super::against_gimli::{load, module, translated};
+use super::any;
 use super::compile::compile;
+use super::hostile::Random;
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
 use crate::sys::debug_frame;
+use crate::sys::elf::read_any;
 use crate::sys::modules::{Module, Object};
 
 /// A library without `.eh_frame` of its own; `None` where there is no compiler.
@@ -184,5 +187,50 @@ fn another_file_than_the_one_that_is_mapped_is_not_read() {
         std::fs::rename(&path, directory.path().join("gone.so")).unwrap();
         assert_eq!(debug_frame::len(&module), 0);
         std::fs::remove_file(&pipe).unwrap();
+    }
+}
+
+#[test]
+fn damaged_files_and_sections_do_no_harm() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, options) in [("damaged.so", &[][..]), ("damaged_gz.so", &["-gz=zlib"])] {
+        let Some(path) = build(directory.path(), name, options) else {
+            return;
+        };
+        let module = loaded_from(&path);
+        let file = std::fs::read(&path).unwrap();
+        let section = debug_frame::read(&module).unwrap();
+        assert_eq!(read_any(&file), Some(section.len()));
+        let mut random = Random(3);
+        let mut damage = |bytes: &mut [u8], first: u64| {
+            for _ in 0..1 + random.below(20) {
+                // Most of it where all that is read begins.
+                let end = if random.below(2) == 0 {
+                    first
+                } else {
+                    bytes.len() as u64
+                };
+                let at = random.below(end) as usize;
+                bytes[at] = random.below(256) as u8;
+            }
+            random.below(bytes.len() as u64) as usize
+        };
+        let headers = file.len() as u64 - 64 * 40;
+        let mut found = 0;
+        for round in 0..2000 {
+            let mut file = file.clone();
+            file.rotate_left(headers as usize);
+            let end = damage(&mut file, 64 * 40);
+            file.rotate_right(headers as usize);
+            found += usize::from(read_any(&file).is_some());
+            read_any(&file[..end]);
+            // Without `.eh_frame`.
+            let mut bytes = [&[0; 4], &*section].concat();
+            if round > 0 {
+                damage(&mut bytes, 64);
+            }
+            any::debug_frame(&bytes);
+        }
+        assert!(found > 100, "{found} of 2000 could still be read");
     }
 }

@@ -6,6 +6,8 @@
 
 #[cfg(test)]
 mod against_gimli;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod any;
 mod compile;
 #[cfg(test)]
 mod debug_frame;
