@@ -87,6 +87,8 @@ pub(crate) fn eh_frame(data: &[u8]) {
         table.find(place);
     }
     assert!(table.find(u64::MAX).is_none());
+    // A row takes a byte of the section at least, and a rule of its own some more.
+    assert!(table.size_bytes() <= 1024 + 64 * data.len());
 }
 
 /// `.eh_frame`, and the rest for `.debug_frame`: the first holds wherever it says anything.

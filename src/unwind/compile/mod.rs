@@ -58,6 +58,8 @@ pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
         end: 0,
         signal_return,
     };
+    // What lies elsewhere nobody looks up, and an index that reached that far would take memory.
+    let module_places = 0..module.range.end.saturating_sub(module.range.start);
     let mut parts = parts.into_iter().peekable();
     if let Some(entries) = &mut eh_frame {
         for (address, offset) in offsets {
@@ -65,7 +67,7 @@ pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
                 compiler.add_part(&mut debug_frame, part);
             }
             // What cannot be read leaves its code without a rule; other functions are not to suffer.
-            let _ = compiler.add_function(entries, offset, 0..u64::MAX);
+            let _ = compiler.add_function(entries, offset, module_places.clone());
         }
     }
     for part in parts {
@@ -148,6 +150,9 @@ impl Compiler {
             return Ok(());
         };
         let end = end.min(within.end);
+        if begin >= end {
+            return Ok(());
+        }
         if begin.max(within.start) > self.end {
             self.end_of_function(begin.max(within.start));
         }
