@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::arch;
+use super::eh_frame_hdr::{eh_frame_address, is_searchable};
 use super::elf::build_id_note;
 use super::maps::{Maps, MapsEntry};
 use super::memory::PAGE;
@@ -208,7 +209,7 @@ impl<'l> Image<'l> {
             bias: self.bias,
             range: self.range(),
             eh_frame_hdr: hdr
-                .filter(|(_, bytes)| eh_frame.is_some() && has_search_table(bytes))
+                .filter(|hdr| eh_frame.is_some_and(|eh_frame| is_searchable(*hdr, eh_frame)))
                 .map(section),
             eh_frame: eh_frame.map(section),
             signal_return: self.signal_return(&path),
@@ -274,45 +275,5 @@ impl<'l> Image<'l> {
             Some(path) => path.to_owned(),
             None => path,
         }
-    }
-}
-
-/// The link-time address of `.eh_frame` that an `.eh_frame_hdr` at `address` names (Linux Standard Base Core, 10.6.2).
-fn eh_frame_address(address: u64, hdr: &[u8]) -> Option<u64> {
-    const VERSION: u8 = 1;
-    let [VERSION, encoding, _, _, pointer @ ..] = hdr else {
-        return None;
-    };
-    let value = match encoding & 0x0f {
-        0x03 => u64::from(u32::from_ne_bytes(*pointer.first_chunk()?)),
-        0x0b => i64::from(i32::from_ne_bytes(*pointer.first_chunk()?)) as u64,
-        0x00 | 0x04 | 0x0c => u64::from_ne_bytes(*pointer.first_chunk()?),
-        _ => return None,
-    };
-    match encoding & 0x70 {
-        0x00 => Some(value),
-        // Relative to the pointer's own place.
-        0x10 => Some(value.wrapping_add(address + 4)),
-        // Relative to the section's beginning.
-        0x30 => Some(value.wrapping_add(address)),
-        _ => None,
-    }
-}
-
-/// Whether an `.eh_frame_hdr` has its binary search table: the encodings of its count and its entries are not "omitted".
-fn has_search_table(hdr: &[u8]) -> bool {
-    const OMITTED: u8 = 0xff;
-    matches!(hdr, [_, _, count, table, ..] if *count != OMITTED && *table != OMITTED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hostile_headers_are_refused() {
-        assert_eq!(eh_frame_address(0, &[2, 0x1b, 3, 0x3b]), None);
-        assert_eq!(eh_frame_address(0, &[1, 0x1b, 3, 0x3b, 1, 0]), None);
-        assert!(!has_search_table(&[1, 0x1b, 0xff, 0x3b]));
     }
 }

@@ -26,6 +26,7 @@ pub(crate) mod arch;
 pub(crate) mod clock;
 pub(crate) mod debug_frame;
 mod dynamic;
+pub(crate) mod eh_frame_hdr;
 pub(crate) mod elf;
 pub(crate) mod fork;
 pub(crate) mod futex;

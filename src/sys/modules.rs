@@ -61,7 +61,7 @@ pub(crate) struct Module {
     pub(crate) bias: u64,
     /// All its segments, in addresses of this process.
     pub(crate) range: std::ops::Range<u64>,
-    /// `.eh_frame_hdr`, where it has a search table.
+    /// `.eh_frame_hdr`, where it has a search table that can be trusted.
     pub(crate) eh_frame_hdr: Option<Section>,
     pub(crate) eh_frame: Option<Section>,
     /// Where handlers return to, if that is this object's code and known without unwind data.

@@ -9,6 +9,7 @@ use super::rule::{Kind, Rule};
 use super::table::Table;
 use super::{Cache, Snapshot, Subject};
 use crate::sys::arch::{REGISTERS, Registers};
+use crate::sys::eh_frame_hdr::is_searchable;
 use crate::sys::maps::Maps;
 use crate::sys::modules::{Module, Object, Section, Segment};
 
@@ -58,6 +59,15 @@ fn module(eh_frame: Option<Section>, eh_frame_hdr: Option<Section>) -> Module {
         end: BIAS + CODE.end,
         file_offset: 0,
     };
+    // As where modules are copied.
+    let eh_frame_hdr = eh_frame_hdr
+        .zip(eh_frame.as_ref())
+        .filter(|(hdr, eh_frame)| {
+            is_searchable(
+                (hdr.address, &hdr.bytes),
+                (eh_frame.address, &eh_frame.bytes),
+            )
+        });
     Module {
         object: Arc::new(Object {
             path: "any".into(),
@@ -67,7 +77,7 @@ fn module(eh_frame: Option<Section>, eh_frame_hdr: Option<Section>) -> Module {
         }),
         bias: BIAS,
         range: BIAS..BIAS + LEN,
-        eh_frame_hdr: eh_frame_hdr.filter(|_| eh_frame.is_some()),
+        eh_frame_hdr: eh_frame_hdr.map(|(hdr, _)| hdr),
         eh_frame,
         signal_return: None,
         file: None,
