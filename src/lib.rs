@@ -59,6 +59,10 @@ mod unwind;
 
 mod ring;
 
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub mod profile;
 
 mod aggregate;

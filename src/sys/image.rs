@@ -4,7 +4,9 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::arch;
-use super::maps::Maps;
+use super::eh_frame_hdr::{eh_frame_address, is_searchable};
+use super::elf::build_id_note;
+use super::maps::{Maps, MapsEntry};
 use super::memory::PAGE;
 use super::modules::{Module, Object, Section, Segment};
 
@@ -221,15 +223,20 @@ impl<'l> Image<'l> {
             bytes: bytes.into(),
         };
         let code = self.code();
-        let path = self.path(&code, maps);
+        let entry = maps.find(
+            code.first()
+                .map_or(self.range().start, |segment| segment.start),
+        );
+        let path = self.path(entry.as_ref());
         Module {
             bias: self.bias,
             range: self.range(),
             eh_frame_hdr: hdr
-                .filter(|(_, bytes)| eh_frame.is_some() && has_search_table(bytes))
+                .filter(|hdr| eh_frame.is_some_and(|eh_frame| is_searchable(*hdr, eh_frame)))
                 .map(section),
             eh_frame: eh_frame.map(section),
             signal_return: self.signal_return(&path),
+            file: entry.and_then(|entry| entry.file),
             object: Arc::new(Object {
                 path,
                 build_id: self.build_id().to_vec(),
@@ -281,13 +288,8 @@ impl<'l> Image<'l> {
     }
 
     /// The kernel's name for the file; the loader's is what the program asked for, a link or a relative path at times.
-    fn path(&self, code: &[Segment], maps: &Maps) -> String {
-        let start = match code.first() {
-            Some(segment) => segment.start,
-            None => self.range().start,
-        };
-        let path = maps
-            .find(start)
+    fn path(&self, entry: Option<&MapsEntry<'_>>) -> String {
+        let path = entry
             .map(|entry| entry.path)
             .filter(|path| !path.is_empty())
             .map(str::to_owned)
@@ -296,64 +298,5 @@ impl<'l> Image<'l> {
             Some(path) => path.to_owned(),
             None => path,
         }
-    }
-}
-
-/// The descriptor of the `NT_GNU_BUILD_ID` note among a segment's notes (elf(5)).
-fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
-    const NT_GNU_BUILD_ID: u32 = 3;
-    let align = align.clamp(4, 8);
-    loop {
-        let word = |at: usize| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
-        let name_len = word(0)? as usize;
-        let desc_len = word(4)? as usize;
-        let desc_start = name_len.checked_add(12)?.checked_next_multiple_of(align)?;
-        let desc_end = desc_start.checked_add(desc_len)?;
-        if word(8)? == NT_GNU_BUILD_ID && notes.get(12..)?.starts_with(b"GNU\0") {
-            return notes.get(desc_start..desc_end);
-        }
-        notes = notes.get(desc_end.checked_next_multiple_of(align)?..)?;
-    }
-}
-
-/// The link-time address of `.eh_frame` that an `.eh_frame_hdr` at `address` names (Linux Standard Base Core, 10.6.2).
-fn eh_frame_address(address: u64, hdr: &[u8]) -> Option<u64> {
-    const VERSION: u8 = 1;
-    let [VERSION, encoding, _, _, pointer @ ..] = hdr else {
-        return None;
-    };
-    let value = match encoding & 0x0f {
-        0x03 => u64::from(u32::from_ne_bytes(*pointer.first_chunk()?)),
-        0x0b => i64::from(i32::from_ne_bytes(*pointer.first_chunk()?)) as u64,
-        0x00 | 0x04 | 0x0c => u64::from_ne_bytes(*pointer.first_chunk()?),
-        _ => return None,
-    };
-    match encoding & 0x70 {
-        0x00 => Some(value),
-        // Relative to the pointer's own place.
-        0x10 => Some(value.wrapping_add(address + 4)),
-        // Relative to the section's beginning.
-        0x30 => Some(value.wrapping_add(address)),
-        _ => None,
-    }
-}
-
-/// Whether an `.eh_frame_hdr` has its binary search table: the encodings of its count and its entries are not "omitted".
-fn has_search_table(hdr: &[u8]) -> bool {
-    const OMITTED: u8 = 0xff;
-    matches!(hdr, [_, _, count, table, ..] if *count != OMITTED && *table != OMITTED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hostile_notes_and_headers_are_refused() {
-        assert_eq!(build_id_note(&[0xff; 40], 4), None);
-        assert_eq!(build_id_note(&[], 4), None);
-        assert_eq!(eh_frame_address(0, &[2, 0x1b, 3, 0x3b]), None);
-        assert_eq!(eh_frame_address(0, &[1, 0x1b, 3, 0x3b, 1, 0]), None);
-        assert!(!has_search_table(&[1, 0x1b, 0xff, 0x3b]));
     }
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 
 use super::fork::holding_off_forks;
 
@@ -16,6 +17,23 @@ pub(crate) struct MapsEntry<'m> {
     pub(crate) permissions: &'m str,
     /// The path as the kernel writes it; `[stack]` and the like; empty for anonymous memory.
     pub(crate) path: &'m str,
+    /// Which file that is, if it is one.
+    pub(crate) file: Option<FileId>,
+}
+
+/// A file, whatever its name is by now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// Whether it is this one.
+    pub(crate) fn is_of(self, file: &fs::File) -> bool {
+        let is_it = |file: fs::Metadata| (file.dev(), file.ino()) == (self.device, self.inode);
+        file.metadata().is_ok_and(is_it)
+    }
 }
 
 impl MapsEntry<'_> {
@@ -39,6 +57,7 @@ struct Line {
     end: u64,
     permissions: Range<usize>,
     path: Range<usize>,
+    file: Option<FileId>,
 }
 
 impl Maps {
@@ -48,13 +67,18 @@ impl Maps {
         // A path of a file can be anything.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        Ok(Self::of(text))
+    }
+
+    /// What a text of that form says.
+    pub(crate) fn of(text: String) -> Self {
         let mut lines = Vec::with_capacity(text.len() / 64);
         let mut start = 0;
         for line in text.split_inclusive('\n') {
             lines.extend(parse_line(line.as_bytes(), start));
             start += line.len();
         }
-        Ok(Self { text, lines })
+        Self { text, lines }
     }
 
     /// Its lines, in ascending order of addresses.
@@ -75,6 +99,7 @@ impl Maps {
             end: line.end,
             permissions: &self.text[line.permissions.clone()],
             path: &self.text[line.path.clone()],
+            file: line.file,
         }
     }
 }
@@ -99,7 +124,17 @@ fn parse_line(line: &[u8], at: usize) -> Option<Line> {
         end,
         permissions: at + permissions.start..at + permissions.end,
         path: at + path.start..at + path.end,
+        file: file_id(&line[offset_end + 1..inode_end]),
     })
+}
+
+/// `major:minor inode`, the first two hexadecimal; an inode of 0 is no file.
+fn file_id(text: &[u8]) -> Option<FileId> {
+    let (major, colon) = hex(text, 0)?;
+    let (minor, space) = hex(text, colon + 1)?;
+    let inode = str::from_utf8(text.get(space + 1..)?).ok()?.parse().ok()?;
+    let device = libc::makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?);
+    (inode != 0).then_some(FileId { device, inode })
 }
 
 /// The hexadecimal number at a place, and where it ends.
@@ -120,24 +155,22 @@ mod tests {
 
     #[test]
     fn parses_files_anonymous_memory_and_spaces() {
-        let parse = |text: &str| {
-            let lines = parse_line(text.as_bytes(), 0).into_iter().collect();
-            let text = text.to_owned();
-            Maps { text, lines }
-        };
+        let parse = |text: &str| Maps::of(text.to_owned());
         let file =
             parse("7f2c-7f2d r-xp 00001000 fe:00 1234                       /tmp/a b (deleted)");
         let file = file.find(0x7f2c).unwrap();
         assert_eq!((file.start, file.end), (0x7f2c, 0x7f2d));
         assert_eq!(file.path, "/tmp/a b (deleted)");
         assert!(!file.is_writable());
+        let (device, inode) = (libc::makedev(0xfe, 0), 1234);
+        assert_eq!(file.file, Some(FileId { device, inode }));
         for line in [
             "1000-2000 rw-p 00000000 00:00 0 ",
             "1000-2000 rw-p 0 00:00 0",
         ] {
             let anonymous = parse(line);
             let anonymous = anonymous.find(0x1fff).unwrap();
-            assert_eq!(anonymous.path, "");
+            assert_eq!((anonymous.path, anonymous.file), ("", None));
             assert!(anonymous.is_writable());
         }
         for junk in [

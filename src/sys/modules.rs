@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::image::Image;
 use super::loader::iterate;
-use super::maps::Maps;
+use super::maps::{FileId, Maps};
 use super::unlisted::unlisted;
 
 /// An executable segment, in addresses of this process; bounds are whole pages, as in `/proc/self/maps`.
@@ -62,11 +62,13 @@ pub(crate) struct Module {
     pub(crate) bias: u64,
     /// All its segments, in addresses of this process.
     pub(crate) range: std::ops::Range<u64>,
-    /// `.eh_frame_hdr`, where it has a search table.
+    /// `.eh_frame_hdr`, where it has a search table that can be trusted.
     pub(crate) eh_frame_hdr: Option<Section>,
     pub(crate) eh_frame: Option<Section>,
     /// Where handlers return to, if that is this object's code and known without unwind data.
     pub(crate) signal_return: Option<u64>,
+    /// The file that was mapped; none for the vDSO.
+    pub(crate) file: Option<FileId>,
 }
 
 impl Module {

@@ -11,27 +11,15 @@ use gimli::{
 };
 
 use super::compile::compile;
+use super::hostile::Random;
 use super::rule::{Kind, Place, Rule};
 use crate::process;
 use crate::sys::arch::{CALLEE_SAVED, RETURN_ADDRESS, SP};
 use crate::sys::maps::Maps;
 use crate::sys::modules::{Module, Section, loaded};
 
-/// Numbers that look random and are the same in every run (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let value = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(value) * u128::from(bound)) >> 64) as u64
-    }
-}
-
 /// A library that this process does not use, loaded for the test; `None` where it is not there.
-fn load(path: &str) -> Option<()> {
+pub(super) fn load(path: &str) -> Option<()> {
     let path = CString::new(path).unwrap();
     // SAFETY: libraries of the system and the toolchain, whose initializers harm nobody; it is never closed.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -51,7 +39,7 @@ fn rustc_driver() -> Option<PathBuf> {
         })
 }
 
-fn module(name: &str) -> Option<Arc<Module>> {
+pub(super) fn module(name: &str) -> Option<Arc<Module>> {
     let modules = loaded([].iter(), &Maps::read().unwrap());
     modules.into_iter().find(|module| match name {
         "" => module.object.is_main,
@@ -60,7 +48,7 @@ fn module(name: &str) -> Option<Arc<Module>> {
 }
 
 /// What a row of gimli's comes to, by this test's own lights; `None` where a rule need not be able to hold it.
-fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
+pub(super) fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
     let place = |register: u16| match row.register(gimli::Register(register)) {
         Some(RegisterRule::Offset(offset)) if offset % 8 == 0 => Some(Place::at(offset)),
         None | Some(RegisterRule::SameValue) => Some(Place::SAME),
@@ -74,7 +62,7 @@ fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
     }
     // On aarch64 the kernel's unwind data, where it had some, only leads to a frame pointer's two words.
     if is_signal && (return_address.is_none() || cfg!(target_arch = "aarch64")) {
-        return Some(Rule::of(Kind::Signal));
+        return Some(Rule::SIGNAL);
     }
     match row.register(gimli::Register(SP.into())) {
         None | Some(RegisterRule::SameValue | RegisterRule::ValOffset(0)) => {}
@@ -101,7 +89,7 @@ fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
 /// Compares `count` random places of a module; the answer is how many of them were compared, and how many a rule need not be able
 /// to hold.
 fn compare(module: &Module, count: u64) -> (u64, u64) {
-    let table = compile(module);
+    let table = compile(module, &[]);
     let eh_frame = module.eh_frame.as_ref().unwrap();
     let hdr = module.eh_frame_hdr.as_ref().unwrap();
     let mut section = EhFrame::new(&eh_frame.bytes, NativeEndian);
@@ -138,7 +126,7 @@ fn compare(module: &Module, count: u64) -> (u64, u64) {
             // Where handlers return to is known without unwind data.
             let is_signal = module.signal_return.is_some_and(|at| {
                 (at - 1..at + 8).contains(&(module.range.start + place))
-                    && found == Some(&Rule::of(Kind::Signal))
+                    && found == Some(&Rule::SIGNAL)
             });
             assert!(
                 is_nothing || is_signal,
@@ -224,7 +212,7 @@ fn child_with_a_large_library() {
         return println!("skipped: rustc's library cannot be loaded here");
     };
     let begun = std::time::Instant::now();
-    let table = compile(&module);
+    let table = compile(&module, &[]);
     println!(
         "compiled in {:?}: {} rows, {} rules, {} KiB",
         begun.elapsed(),
@@ -245,7 +233,7 @@ fn a_module_without_a_search_table_is_the_same() {
         eh_frame_hdr: None,
         ..Module::clone(&with)
     };
-    let (with_table, without_table) = (compile(&with), compile(&without));
+    let (with_table, without_table) = (compile(&with, &[]), compile(&without, &[]));
     assert!(with_table.rows() > 1000);
     assert_eq!(with_table.rows(), without_table.rows());
     let mut random = Random(1);
@@ -288,7 +276,7 @@ fn damaged_unwind_data_does_no_harm() {
             eh_frame_hdr: module.eh_frame_hdr.clone().filter(|_| round % 2 == 0),
             ..Module::clone(&module)
         };
-        let table = compile(&damaged);
+        let table = compile(&damaged, &[]);
         for _ in 0..100 {
             table.rule_at(random.below(module.range.end - module.range.start));
         }

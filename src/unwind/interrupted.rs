@@ -378,6 +378,11 @@ mod aarch64 {
     }
 
     #[test]
+    fn where_handlers_return_to_is_known_by_its_code() {
+        assert_leads_to_what_was_interrupted(compiled(), 1, Some(sigprof_test_signal_return));
+    }
+
+    #[test]
     fn where_handlers_return_to_needs_no_unwind_data() {
         let maps = Maps::read().unwrap();
         let mut modules = loaded([].iter(), &maps);

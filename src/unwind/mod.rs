@@ -6,7 +6,11 @@
 
 #[cfg(test)]
 mod against_gimli;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod any;
 mod compile;
+#[cfg(test)]
+mod debug_frame;
 mod dwarf;
 mod frame;
 #[cfg(test)]

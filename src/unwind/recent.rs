@@ -28,10 +28,22 @@ pub(super) enum At {
     Nowhere,
     /// The frame has no caller.
     Root,
+    /// The code that handlers return to.
+    Signal,
     /// In a table that is not there yet.
     NoTable,
     /// In the table of a module, both by their numbers.
     Table { module: u32, rule: u16 },
+}
+
+impl Found {
+    /// A rule that is not for a run.
+    pub(super) fn only(at: At) -> Self {
+        Self {
+            at,
+            quick: Quick::NONE,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -108,6 +108,8 @@ impl Rule {
     pub(super) const COMPLEX: Self = Self::of(Kind::Complex);
     /// The frame has no caller.
     pub(super) const ROOT: Self = Self::of(Kind::Root);
+    /// The kernel has made the frame for a signal.
+    pub(super) const SIGNAL: Self = Self::of(Kind::Signal);
 
     /// This rule, with what can be read off its places.
     pub(super) fn finished(mut self) -> Self {

@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use super::compile::compile;
 use super::table::Table;
+use crate::sys::debug_frame;
 use crate::sys::modules::Module;
 
-/// Unwind data up to which a module is compiled before a tick falls into it: some 2 ms of work.
+/// Unwind data up to which a module is compiled before a tick falls into it: some 2 ms of work. What is in its file counts as
+/// what is in memory does.
 const SMALL_BYTES: usize = 512 * 1024;
 
 /// A module and its table, which handlers read as soon as it is there.
@@ -16,6 +18,8 @@ const SMALL_BYTES: usize = 512 * 1024;
 pub(crate) struct Rules {
     module: Arc<Module>,
     table: OnceLock<Table>,
+    /// Bytes of the file's `.debug_frame`, once they have been asked for: the file is opened for it.
+    debug_frame_len: OnceLock<usize>,
     /// A handler had use for the table.
     is_wanted: AtomicBool,
 }
@@ -25,6 +29,7 @@ impl Rules {
         Self {
             module,
             table: OnceLock::new(),
+            debug_frame_len: OnceLock::new(),
             is_wanted: AtomicBool::new(false),
         }
     }
@@ -45,14 +50,27 @@ impl Rules {
 
     /// Whether there is no table and should be one.
     pub(super) fn is_due(&self) -> bool {
-        let bytes = self.module.eh_frame.as_ref().map_or(0, |s| s.bytes.len());
-        self.table.get().is_none()
-            && (bytes <= SMALL_BYTES || self.is_wanted.load(Ordering::Relaxed))
+        let is_small = || {
+            let eh_frame = self.module.eh_frame.as_ref().map_or(0, |s| s.bytes.len());
+            eh_frame <= SMALL_BYTES && eh_frame + self.debug_frame_len() <= SMALL_BYTES
+        };
+        self.table.get().is_none() && (self.is_wanted.load(Ordering::Relaxed) || is_small())
+    }
+
+    fn debug_frame_len(&self) -> usize {
+        let len = || debug_frame::len(&self.module);
+        *self.debug_frame_len.get_or_init(len)
     }
 
     /// Makes the table.
     pub(super) fn compile(&self) {
-        self.table.get_or_init(|| compile(&self.module));
+        self.table.get_or_init(|| {
+            let debug_frame = match self.debug_frame_len() {
+                0 => None,
+                _ => debug_frame::read(&self.module),
+            };
+            compile(&self.module, &debug_frame.unwrap_or_default())
+        });
     }
 
     /// Bytes of unwind data, as it was copied and as it was compiled.

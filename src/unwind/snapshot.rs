@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::StopReason;
 use super::dwarf::{Cache, Dwarf, Evaluation};
 use super::frame::{Frame, Wanted};
-use super::quick::Quick;
 use super::recent::{At, Found};
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
@@ -192,15 +191,19 @@ impl Snapshot {
             };
             (unwound, frame.wants_more)
         };
-        let mut find = |place| self.find_rule(place, last_code);
         let mut depth = 0;
         loop {
             let left = frames.get_mut(depth..).unwrap_or_default();
-            depth += frame.run(recent, &stack, left, &mut find);
+            depth += frame.run(recent, &stack, left, |place| {
+                self.described(place, last_code)
+                    .filter(|found| found.at != At::Nowhere)
+            });
             let Some(space) = frames.get_mut(depth) else {
                 break;
             };
-            let known = recent.know(frame.place(), &mut find);
+            let known = recent.know(frame.place(), |place| {
+                self.find(place, last_code, &frame, &mut stack)
+            });
             if known.is_none() && depth > 0 {
                 return ended(depth, StopReason::NoUnwindData, &frame);
             }
@@ -228,7 +231,9 @@ impl Snapshot {
             }
         }
         // As deep as asked for; the step beyond tells whether that was the root.
-        let known = recent.know(frame.place(), &mut find);
+        let known = recent.know(frame.place(), |place| {
+            self.find(place, last_code, &frame, &mut stack)
+        });
         let rule = known.map(|known| self.rule(recent.found(known).at));
         match rule.map(|rule| self.step(&mut frame, rule, evaluation, &mut stack)) {
             Some(Ok(false)) if depth > 0 => ended(depth, StopReason::Root, &frame),
@@ -273,17 +278,29 @@ impl Snapshot {
         }
     }
 
-    /// The rule for a place; `None` where no code is known to be. `last` is the number of the code's range, which will be that of the
-    /// next place, too. *Async-signal-safe.*
+    /// The rule for the place where a frame is; `None` where no code is known to be. *Async-signal-safe.*
+    fn find(
+        &self,
+        place: u64,
+        last: &mut usize,
+        frame: &Frame,
+        stack: &mut StackReader<'_>,
+    ) -> Option<Found> {
+        let found = self.described(place, last)?;
+        // Looked at here and not at each step, so that the answer is remembered.
+        match found.at == At::Nowhere && frame.returns_from_handler(stack) {
+            true => Some(Found::only(At::Signal)),
+            false => Some(found),
+        }
+    }
+
+    /// The rule that unwind data has for a place; `None` where no code is known to be. `last` is the number of the code's range, which
+    /// will be that of the next place, too. *Async-signal-safe.*
     #[cold]
-    fn find_rule(&self, place: u64, last: &mut usize) -> Option<Found> {
-        let only = |at| Found {
-            at,
-            quick: Quick::NONE,
-        };
+    fn described(&self, place: u64, last: &mut usize) -> Option<Found> {
         if self.coroutine_return == Some(place.wrapping_add(1)) {
             // No call lies there, and what does is another function's, or nobody's.
-            return Some(only(At::Root));
+            return Some(Found::only(At::Root));
         }
         let holds = |code: &&Code| code.range.contains(&place);
         let code = match self.code.get(*last).filter(holds) {
@@ -295,14 +312,14 @@ impl Snapshot {
         };
         let Some((module, rules)) = code.module.and_then(|m| Some((m, self.modules.get(m)?)))
         else {
-            return Some(only(At::Nowhere));
+            return Some(Found::only(At::Nowhere));
         };
         // Where there is no table yet, framehop serves until then.
         let Some(table) = rules.table() else {
-            return Some(only(At::NoTable));
+            return Some(Found::only(At::NoTable));
         };
         let rule = table.find(place.wrapping_sub(rules.module().range.start));
-        Some(rule.map_or(only(At::Nowhere), |rule| Found {
+        Some(rule.map_or(Found::only(At::Nowhere), |rule| Found {
             at: At::Table {
                 module: module as u32,
                 rule,
@@ -316,6 +333,7 @@ impl Snapshot {
         let rule = match at {
             At::Nowhere => None,
             At::Root => Some(&Rule::ROOT),
+            At::Signal => Some(&Rule::SIGNAL),
             At::NoTable => Some(&Rule::COMPLEX),
             At::Table { module, rule } => self
                 .modules

@@ -53,7 +53,7 @@ impl Table {
     }
 
     /// The rule at a place.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn rule_at(&self, place: u64) -> Option<&Rule> {
         self.rule(self.find(place)?)
     }

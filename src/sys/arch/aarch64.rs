@@ -16,6 +16,7 @@ pub(super) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] =
     [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29];
 /// Compilers put it at the lowest address of a frame, or above other registers.
 pub(super) const FRAME_RECORD_ENDS_FRAME: bool = false;
+pub(super) const ELF_MACHINE: u16 = libc::EM_AARCH64;
 
 impl Registers {
     /// The registers at the interrupted instruction. *Async-signal-safe.*
@@ -46,12 +47,14 @@ pub(super) fn without_signature(address: u64) -> u64 {
 /// The kernel's vDSO says nothing of it in unwind data since Linux 5.8. It is told by its two instructions, as debuggers tell it,
 /// which is why they do not change (arch/arm64/kernel/vdso/sigreturn.S).
 pub(super) fn signal_return(code: &[u8]) -> Option<usize> {
-    // mov x8, #139 (rt_sigreturn); svc #0
-    const INSTRUCTIONS: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];
     (0..code.len())
         .step_by(4)
-        .find(|&at| code[at..].starts_with(&INSTRUCTIONS))
+        .find(|&at| super::returns_from_handler(&[], &code[at..]))
 }
+
+/// `mov x8, #139` (rt_sigreturn), and `svc #0`.
+pub(super) const SIGNAL_RETURNS: [(&[u8], &[u8]); 1] =
+    [(&[0x68, 0x11, 0x80, 0xd2], &[0x01, 0x00, 0x00, 0xd4])];
 
 /// The stack pointer points to the `siginfo_t` when a handler has returned, and the `ucontext_t` follows (`struct rt_sigframe`,
 /// arch/arm64/kernel/signal.c).

@@ -31,6 +31,9 @@ pub(crate) const RED_ZONE: u64 = native::RED_ZONE;
 /// Whether the caller's stack pointer is right above the two words that a frame pointer leads to. Elsewhere it is somewhere above.
 pub(crate) const FRAME_RECORD_ENDS_FRAME: bool = native::FRAME_RECORD_ENDS_FRAME;
 
+/// What the header of an ELF file calls this machine.
+pub(crate) const ELF_MACHINE: u16 = native::ELF_MACHINE;
+
 /// What unwinding begins with: all general registers and the stack pointer, by their DWARF numbers, and the program counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Registers {
@@ -60,6 +63,16 @@ pub(crate) fn without_signature(address: u64) -> u64 {
 /// Where in the vDSO's code handlers return to, which unwind data need not describe.
 pub(crate) fn signal_return(code: &[u8]) -> Option<usize> {
     native::signal_return(code)
+}
+
+/// Whether `code` begins with what returns from a handler, a system call, or with the second of its two instructions where the
+/// first is what `before` ends with. *Async-signal-safe.*
+pub(crate) fn returns_from_handler(before: &[u8], code: &[u8]) -> bool {
+    native::SIGNAL_RETURNS.iter().any(|(first, second)| {
+        let is_at_second = before.ends_with(first) && code.starts_with(second);
+        let behind_first = code.strip_prefix(*first);
+        is_at_second || behind_first.is_some_and(|rest| rest.starts_with(second))
+    })
 }
 
 /// Where the kernel has put the registers that a signal interrupted, from the stack pointer of the code that a handler returns

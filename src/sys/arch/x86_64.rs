@@ -13,6 +13,7 @@ pub(super) const CALLEE_SAVED_COUNT: usize = 6;
 pub(super) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] = [3, 6, 12, 13, 14, 15];
 /// The return address was pushed last before the frame, and the frame pointer next.
 pub(super) const FRAME_RECORD_ENDS_FRAME: bool = true;
+pub(super) const ELF_MACHINE: u16 = libc::EM_X86_64;
 
 /// Where each register lies in `gregs`, by its DWARF number.
 const IN_GREGS: [libc::c_int; REGISTERS] = [
@@ -59,6 +60,13 @@ pub(super) fn signal_return(_code: &[u8]) -> Option<usize> {
     None
 }
 
+/// `mov $15, %rax` (rt_sigreturn), or `%eax`, and `syscall`. Debuggers know signals' frames by them where nothing else tells, so that
+/// C libraries do not change them.
+pub(super) const SIGNAL_RETURNS: [(&[u8], &[u8]); 2] = [
+    (&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0], &[0x0f, 0x05]),
+    (&[0xb8, 0x0f, 0, 0, 0], &[0x0f, 0x05]),
+];
+
 /// The stack pointer points to the `ucontext_t` when a handler has returned (`struct rt_sigframe`, arch/x86/kernel/signal.c).
 pub(super) fn interrupted_by_signal(
     sp: u64,
@@ -103,6 +111,19 @@ pub(super) fn linkage_frame_offset(place: u64, code: [u8; 16]) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_returns_from_handlers_is_known_at_both_instructions() {
+        use crate::sys::arch::returns_from_handler;
+        for (first, second) in SIGNAL_RETURNS {
+            let code = [first, second, &[0xcc]].concat();
+            assert!(returns_from_handler(&[], &code));
+            assert!(returns_from_handler(&code[..first.len()], second));
+            assert!(!returns_from_handler(&code[..first.len() - 1], second));
+            assert!(!returns_from_handler(&[], &code[..first.len() + 1]));
+            assert!(!returns_from_handler(&[], second));
+        }
+    }
 
     #[test]
     fn entries_of_the_linkage_table_are_known_by_their_code() {

@@ -197,6 +197,27 @@ impl Frame {
         self.arrive(pc, cfa, stack)
     }
 
+    /// Whether this frame is of the code that a handler returns to, by its instructions: not all C libraries have unwind data for it
+    /// (musl has none, nor has Go's runtime). *Async-signal-safe.*
+    #[cold]
+    pub(super) fn returns_from_handler(&self, stack: &mut StackReader<'_>) -> bool {
+        /// At least as long as the first of its two instructions; with the second that is less than two lines.
+        const BEFORE: u64 = 8;
+        let begin = self.pc().wrapping_sub(BEFORE) & !15;
+        let mut lines = [[0; 16]; 2];
+        for (line, address) in lines.iter_mut().zip([begin, begin.wrapping_add(16)]) {
+            // Code may end, or begin, between the two.
+            *line = stack.line(address).unwrap_or_default();
+        }
+        let place = self.pc().wrapping_sub(begin) as usize;
+        let Some((before, here)) = lines.as_flattened().split_at_checked(place) else {
+            return false;
+        };
+        // A handler returns to the first one.
+        let before = if self.is_exact { before } else { &[] };
+        arch::returns_from_handler(before, here)
+    }
+
     /// Goes to the caller's frame from code of a module that has no unwind data: an entry of the procedure linkage table, for
     /// which not all linkers write any (LLVM's does not), or else what may keep a frame pointer.
     #[cold]

@@ -21,6 +21,14 @@ const C: &[&str] = &[
     "-O2 -fcf-protection=full -Wl,-z,ibtplt",
     "-O3",
 ];
+/// Those, and without `.eh_frame`.
+const C_AND_FOR_DEBUGGERS: &[&str] = &[
+    C[0],
+    C[1],
+    C[2],
+    C[3],
+    "-O2 -g -fno-asynchronous-unwind-tables -fno-exceptions",
+];
 const VECTORS: &[&str] = &[
     "-O0 -mavx",
     "-O1 -mavx -fstack-clash-protection",
@@ -31,9 +39,9 @@ const RUST: &[&str] = &["0", "1", "2", "3"];
 
 impl Fixture {
     pub(super) const ALL: &[Self] = &[
-        Self::of("calls.c", C),
+        Self::of("calls.c", C_AND_FOR_DEBUGGERS),
         Self::of("stack.c", VECTORS),
-        Self::of("tail_calls.c", C),
+        Self::of("tail_calls.c", C_AND_FOR_DEBUGGERS),
         Self::of("exceptions.cc", C),
         Self::of("lazy.c", C),
         Self::of("vdso.c", C),

@@ -1,0 +1,339 @@
+//! Sections of an ELF file, by its section headers. Any bytes will do: what makes no sense is not there.
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+
+use flate2::read::ZlibDecoder;
+
+use super::arch::ELF_MACHINE;
+
+/// The largest section that is read, as it is stored and as it was before it was compressed.
+const MOST_BYTES: u64 = 64 << 20;
+/// Notes that are looked through for a build id, in bytes; usual ones have less than 100.
+const MOST_NOTES: u64 = 64 << 10;
+/// Linked objects have some 40.
+const MOST_SECTIONS: u64 = 1 << 16;
+
+const FILE_HEADER: usize = 64;
+const SECTION_HEADER: usize = 64;
+/// So many section headers are read at a time.
+const HEADERS: usize = 64;
+
+const SHT_PROGBITS: u32 = 1;
+const SHT_NOTE: u32 = 7;
+const SHF_COMPRESSED: u64 = 1 << 11;
+
+/// What an ELF file is read from.
+pub(crate) trait Source {
+    /// How many bytes there are.
+    fn len(&self) -> u64;
+
+    /// Fills `bytes` from a place on; `None` where there are not as many.
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()>;
+}
+
+impl Source for File {
+    fn len(&self) -> u64 {
+        self.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()> {
+        self.read_exact_at(bytes, place).ok()
+    }
+}
+
+/// A file of this machine's class and byte order (gABI, "Object Files").
+pub(crate) struct Elf<'s, S> {
+    source: &'s S,
+    /// How many bytes the file has.
+    len: u64,
+    /// Where the section headers lie, and how many there are.
+    headers: u64,
+    count: u64,
+    /// Where the names of sections lie.
+    names: u64,
+}
+
+/// A header, as it is in the file.
+#[derive(Clone, Copy)]
+struct Header {
+    name: u32,
+    kind: u32,
+    flags: u64,
+    offset: u64,
+    size: u64,
+    link: u32,
+    align: u64,
+}
+
+/// Where a section lies, and how it is stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    offset: u64,
+    size: usize,
+    /// Bytes of it when it is read.
+    pub(crate) len: usize,
+    is_compressed: bool,
+}
+
+impl<'s, S: Source> Elf<'s, S> {
+    /// The file that `source` holds: an executable or a library, with section headers.
+    pub(crate) fn new(source: &'s S) -> Option<Self> {
+        const ET_EXEC: u16 = 2;
+        const ET_DYN: u16 = 3;
+        let mut bytes = [0; FILE_HEADER];
+        source.read_at(0, &mut bytes)?;
+        // Of 64 bits, in this machine's order of bytes, of version 1.
+        let order = if cfg!(target_endian = "little") { 1 } else { 2 };
+        if !bytes.starts_with(&[0x7f, b'E', b'L', b'F', 2, order, 1]) {
+            return None;
+        }
+        let is_linked = matches!(half(&bytes, 16)?, ET_EXEC | ET_DYN);
+        let is_usual = usize::from(half(&bytes, 58)?) == SECTION_HEADER;
+        if !is_linked || half(&bytes, 18)? != ELF_MACHINE || !is_usual {
+            return None;
+        }
+        let mut elf = Self {
+            source,
+            len: source.len(),
+            headers: long(&bytes, 40)?,
+            count: half(&bytes, 60)?.into(),
+            names: 0,
+        };
+        // Numbers that 16 bits cannot hold stand in the first section's header.
+        const IN_FIRST: u16 = 0xffff;
+        let names = match half(&bytes, 62)? {
+            IN_FIRST => elf.header(0)?.link.into(),
+            index => u64::from(index),
+        };
+        if elf.count == 0 {
+            elf.count = elf.header(0)?.size;
+        }
+        if elf.count > MOST_SECTIONS || names >= elf.count {
+            return None;
+        }
+        elf.names = elf.header(names)?.offset;
+        Some(elf)
+    }
+
+    fn header(&self, index: u64) -> Option<Header> {
+        let mut bytes = [0; SECTION_HEADER];
+        let place = index.checked_mul(SECTION_HEADER as u64)?;
+        let place = self.headers.checked_add(place)?;
+        self.source.read_at(place, &mut bytes)?;
+        Header::parse(&bytes)
+    }
+
+    /// What `f` says of the first section that it says anything of.
+    fn find<T>(&self, mut f: impl FnMut(&Header) -> Option<T>) -> Option<T> {
+        let mut buffer = [0; HEADERS * SECTION_HEADER];
+        let mut place = self.headers;
+        let mut left = usize::try_from(self.count).ok()? * SECTION_HEADER;
+        while left > 0 {
+            let bytes = buffer.get_mut(..left.min(HEADERS * SECTION_HEADER))?;
+            self.source.read_at(place, bytes)?;
+            place = place.checked_add(bytes.len() as u64)?;
+            left -= bytes.len();
+            let mut headers = bytes.chunks_exact(SECTION_HEADER);
+            if let Some(found) = headers.find_map(|header| f(&Header::parse(header)?)) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// The linker's note that tells this file from others.
+    pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
+        self.find(|header| {
+            if header.kind != SHT_NOTE || header.size > MOST_NOTES {
+                return None;
+            }
+            let mut notes = vec![0; usize::try_from(header.size).ok()?];
+            self.source.read_at(header.offset, &mut notes)?;
+            let align = usize::try_from(header.align).ok()?;
+            Some(build_id_note(&notes, align)?.to_vec())
+        })
+    }
+
+    /// The section of this name, if it is not too large and not compressed by what nobody here undoes (zstd, and the older form that
+    /// gives a section another name).
+    pub(crate) fn section(&self, name: &[u8]) -> Option<Stored> {
+        self.find(|header| {
+            let is_it = header.kind == SHT_PROGBITS && self.has_name(header, name)?;
+            is_it.then(|| self.stored(header))?
+        })
+    }
+
+    fn has_name(&self, header: &Header, name: &[u8]) -> Option<bool> {
+        const LONGEST: usize = 32;
+        let mut buffer = [0; LONGEST];
+        let found = buffer.get_mut(..=name.len())?;
+        let place = self.names.checked_add(header.name.into())?;
+        // A shorter name can be the last bytes of the file.
+        if self.source.read_at(place, found).is_none() {
+            return Some(false);
+        }
+        let [found @ .., 0] = &*found else {
+            return Some(false);
+        };
+        Some(found == name)
+    }
+
+    fn stored(&self, header: &Header) -> Option<Stored> {
+        const COMPRESSION_HEADER: usize = 24;
+        const ZLIB: u32 = 1;
+        let mut stored = Stored {
+            offset: header.offset,
+            size: usize::try_from(header.size).ok()?,
+            len: usize::try_from(header.size).ok()?,
+            is_compressed: header.flags & SHF_COMPRESSED != 0,
+        };
+        if stored.is_compressed {
+            let mut bytes = [0; COMPRESSION_HEADER];
+            self.source.read_at(stored.offset, &mut bytes)?;
+            stored.offset = stored.offset.checked_add(bytes.len() as u64)?;
+            stored.size = stored.size.checked_sub(bytes.len())?;
+            stored.len = usize::try_from(long(&bytes, 8)?).ok()?;
+            if word(&bytes, 0)? != ZLIB {
+                return None;
+            }
+        }
+        let end = stored.offset.checked_add(stored.size as u64)?;
+        let is_small = stored.size.max(stored.len) as u64 <= MOST_BYTES;
+        (end <= self.len && is_small).then_some(stored)
+    }
+
+    /// The bytes of a section as they lie in the file, for [`Stored::restored`].
+    pub(crate) fn read(&self, section: Stored) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; section.size];
+        self.source.read_at(section.offset, &mut bytes)?;
+        Some(bytes)
+    }
+}
+
+impl Header {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            name: word(bytes, 0)?,
+            kind: word(bytes, 4)?,
+            flags: long(bytes, 8)?,
+            offset: long(bytes, 24)?,
+            size: long(bytes, 32)?,
+            link: word(bytes, 40)?,
+            align: long(bytes, 48)?,
+        })
+    }
+}
+
+impl Stored {
+    /// The section's bytes as they were before they were compressed.
+    pub(crate) fn restored(self, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        if !self.is_compressed {
+            return Some(bytes);
+        }
+        // It grows as there is something to fill it with: the length is what the file says.
+        let mut restored = Vec::new();
+        let decoder = ZlibDecoder::new(&*bytes);
+        let mut limited = decoder.take(self.len as u64 + 1);
+        limited.read_to_end(&mut restored).ok()?;
+        (restored.len() == self.len).then_some(restored)
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The descriptor of the `NT_GNU_BUILD_ID` note among others (elf(5)).
+pub(super) fn build_id_note(mut notes: &[u8], align: usize) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let align = align.clamp(4, 8);
+    loop {
+        let name_len = word(notes, 0)? as usize;
+        let desc_len = word(notes, 4)? as usize;
+        let desc_start = name_len.checked_add(12)?.checked_next_multiple_of(align)?;
+        let desc_end = desc_start.checked_add(desc_len)?;
+        if word(notes, 8)? == NT_GNU_BUILD_ID && notes.get(12..)?.starts_with(b"GNU\0") {
+            return notes.get(desc_start..desc_end);
+        }
+        notes = notes.get(desc_end.checked_next_multiple_of(align)?..)?;
+    }
+}
+
+#[cfg(any(test, fuzzing))]
+impl Source for &[u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()> {
+        let from = self.get(usize::try_from(place).ok()?..)?;
+        bytes.copy_from_slice(from.get(..bytes.len())?);
+        Some(())
+    }
+}
+
+/// Looks for all there is in a file of any bytes; the length of its `.debug_frame`.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn read_any(bytes: &[u8]) -> Option<usize> {
+    let elf = Elf::new(&bytes)?;
+    let _ = elf.build_id();
+    let section = elf.section(b".debug_frame")?;
+    let restored = section.restored(elf.read(section)?)?;
+    assert_eq!(restored.len(), section.len);
+    Some(restored.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_notes_are_refused() {
+        assert_eq!(build_id_note(&[0xff; 40], 4), None);
+        assert_eq!(build_id_note(&[], 4), None);
+    }
+
+    /// This program, whose section headers no loader has ever seen.
+    #[test]
+    fn sections_are_found_by_name() {
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        let elf = Elf::new(&file).unwrap();
+        assert!(elf.build_id().is_some_and(|id| id.len() >= 8));
+        let section = elf.section(b".comment").unwrap();
+        let bytes = section.restored(elf.read(section).unwrap()).unwrap();
+        assert_eq!(bytes.len(), section.len);
+        assert!(bytes.ends_with(&[0]));
+        assert!(elf.section(b".commen").is_none());
+        assert!(elf.section(&[b'n'; 100]).is_none());
+    }
+
+    #[test]
+    fn what_is_compressed_has_the_length_that_it_says() {
+        use std::io::Write as _;
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+        encoder.write_all(&[7; 10_000]).unwrap();
+        let bytes = encoder.finish().unwrap();
+        let restored = |len| {
+            let stored = Stored {
+                offset: 0,
+                size: bytes.len(),
+                len,
+                is_compressed: true,
+            };
+            stored.restored(bytes.clone())
+        };
+        assert_eq!(restored(10_000), Some(vec![7; 10_000]));
+        assert_eq!([9_999, 10_001, 0].map(restored), [None, None, None]);
+    }
+}
