@@ -34,9 +34,9 @@ impl Table {
         let low = place as u32 & ((1 << PLACE_BITS) - 1);
         let rows = self.rows.get(begin..end)?.iter();
         // So few that to look at each is faster than to search: no branch depends on what is there.
-        let before: usize = rows.map(|row| usize::from(row >> PLACE_BITS <= low)).sum();
+        let before: u32 = rows.map(|row| u32::from(row >> PLACE_BITS <= low)).sum();
         // Where no row of this page has begun yet, the last one of the pages before goes on.
-        let row = self.rows.get((begin + before).checked_sub(1)?)?;
+        let row = self.rows.get((begin + before as usize).checked_sub(1)?)?;
         Some(*row as u16)
     }
 
