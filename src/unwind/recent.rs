@@ -102,7 +102,7 @@ impl Recent {
         if self.entry(second).place == place {
             return Some(second);
         }
-        // The one of the two that was remembered later stays.
+        // Of the two that were there, the one that was remembered later stays.
         let found = find(place)?;
         *self.entry_mut(second) = *self.entry(first);
         *self.entry_mut(first) = Entry {
@@ -151,8 +151,8 @@ impl Recent {
 #[inline(always)]
 fn both(place: u64) -> [Known; 2] {
     // Fibonacci hashing: the upper bits of the product depend on all of the place.
-    let first = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16;
-    [Known(first), Known(first ^ 1)]
+    let first = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16 & !1;
+    [Known(first), Known(first | 1)]
 }
 
 #[cfg(test)]
@@ -203,17 +203,26 @@ mod tests {
     }
 
     #[test]
-    fn two_places_that_share_an_entry_are_both_remembered() {
+    fn two_places_that_share_entries_are_both_remembered() {
         let mut recent = Recent::new();
         let entry = |place: u64| both(place)[0].0 as usize % ENTRIES;
-        let mut same = (0..).filter(|&place| entry(place) == 7);
+        let mut same = (0..).filter(|&place| entry(place) == 6);
         let places: [u64; 2] = std::array::from_fn(|_| same.next().unwrap());
         for place in places {
             recent.know(place, rule).unwrap();
         }
-        for place in places {
+        for place in places.into_iter().chain(places) {
             let known = recent.know(place, not_found).unwrap();
             assert_eq!(Some(recent.found(known)), rule(place));
         }
+    }
+
+    #[test]
+    fn as_many_as_usual_stacks_have_are_remembered_at_once() {
+        let mut recent = Recent::new();
+        let places = || (0..64).map(|i| 0x5555_5555_0000 + i * 0x53);
+        places().for_each(|place| assert!(recent.know(place, rule).is_some()));
+        let left = places().filter(|&place| recent.know(place, not_found).is_some());
+        assert!(left.count() >= 62);
     }
 }

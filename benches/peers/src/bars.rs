@@ -3,8 +3,8 @@
 use crate::plan::{
     COLD_DEPTHS, COMMON_HZ, CYCLES, Case, DEPTHS, Figures, IDLE_THREADS, STACKS, YIELD_THREADS,
 };
-use crate::subjects::{EMPTY_HANDLER, Measurement, Role, Subject};
-use crate::tables::{SIGPROF, of_a_frame, over_empty_handler};
+use crate::subjects::{Measurement, Role, Subject};
+use crate::tables::{LEAST, SIGPROF, of_a_frame};
 
 struct Bar {
     what: String,
@@ -72,12 +72,11 @@ fn bar(
 
 fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
     const DEPTH: u32 = 32;
-    const FIELD: &str = "best_ns";
-    let over = |case| over_empty_handler(figures, case, SIGPROF, FIELD);
+    let over = |case| figures.median(case, SIGPROF, LEAST);
     let own = over(Case::Cost { depth: DEPTH });
     for (depth, most_ns) in [(DEPTH, 800.0), (96, 1500.0)] {
         bars.push(bar(
-            format!("a sample at depth {depth}, over the {EMPTY_HANDLER}"),
+            format!("a sample at depth {depth}, over an empty handler"),
             format!("at most {:.2} µs", most_ns / 1e3),
             over(Case::Cost { depth }),
             |ns| format!("{:.2} µs", ns / 1e3),
@@ -109,7 +108,7 @@ fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
         .filter(|subject| subject.role == Role::Peer)
         .filter_map(|peer| {
             let case = Case::Cost { depth: DEPTH };
-            let over = over_empty_handler(figures, case, peer.name, FIELD)?;
+            let over = figures.median(case, peer.name, LEAST)?;
             Some((over, peer.name))
         })
         .min_by(|a, b| a.0.total_cmp(&b.0));

@@ -115,11 +115,11 @@ impl Case {
     fn args(self, quick: bool, subject: &Subject) -> Vec<String> {
         let (name, args) = match self {
             Self::Cost { depth } => {
-                let count = if quick { 1000 } else { 4000 };
+                let count = if quick { 1000 } else { 20_000 };
                 ("cost", format!("depth={depth} count={count}"))
             }
             Self::ColdCost { depth } => {
-                let count = if quick { 1000 } else { 4000 };
+                let count = if quick { 1000 } else { 20_000 };
                 ("cold-cost", format!("depth={depth} count={count}"))
             }
             Self::Yield { threads, hz, late } => {

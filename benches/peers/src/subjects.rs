@@ -66,7 +66,7 @@ impl Measurement {
     }
 }
 
-/// The empty handler, which the costs are held against. Where nothing raises its signal it does nothing: what it adds to a
+/// Where nothing raises its signal it does nothing: what it adds to a
 /// program then is the noise of the measurement.
 pub const EMPTY_HANDLER: &str = "empty handler";
 
@@ -82,7 +82,7 @@ pub const SUBJECTS: &[Subject] = &[
         feature: "",
         args: &[],
         frame_pointers: false,
-        measured: &[Cost, Overhead, Threads],
+        measured: &[Overhead, Threads],
     },
     Subject {
         name: "sigprof",

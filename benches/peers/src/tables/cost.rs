@@ -2,19 +2,20 @@
 
 use super::{SIGPROF, head, row, taking_part, with_ratio};
 use crate::plan::{COLD_DEPTHS, Case, DEPTHS, Figures};
-use crate::subjects::{EMPTY_HANDLER, Measurement, Subject};
+use crate::subjects::{Measurement, Subject};
 
 pub fn print(subjects: &[&Subject], figures: &Figures) {
     println!("## A sample's cost\n");
     println!(
-        "`raise(SIGPROF)` in a loop under a recursion, and, for new code, under 4096 functions in turn, of which each comes again when \
-         all others have been. Signal delivery included. In parentheses: what it costs over the empty handler, times what \
-         sigprof costs over it. A frame: what 64 more of them cost, by 64.\n"
+        "`raise(SIGPROF)` in bursts under a recursion, and, for new code, under 4096 functions in turn, of which each comes again when \
+         all others have been; each burst less as many signals to an empty handler right behind it. In parentheses: times what sigprof \
+         costs. A frame: what 64 more of them cost, by 64. {}.\n",
+        of_delivery(figures)
     );
     let known = DEPTHS.map(|depth| (Case::Cost { depth }, depth, ""));
     let new = COLD_DEPTHS.map(|depth| (Case::ColdCost { depth }, depth, ", new"));
     let cases: Vec<(Case, u32, &str)> = known.into_iter().chain(new).collect();
-    for (field, title) in [("best_ns", "best of 5"), ("median_ns", "median of 5")] {
+    for (field, title) in [(LEAST, "the least tenth"), ("over_ns", "median")] {
         let mut titles: Vec<String> = cases
             .iter()
             .map(|(_, depth, which)| format!("depth {depth}{which}"))
@@ -31,13 +32,23 @@ pub fn print(subjects: &[&Subject], figures: &Figures) {
                 depth,
             });
             cells.extend([known, new].map(|frame| match frame {
-                Some(ns) if subject.name != EMPTY_HANDLER => format!("{ns:.1} ns"),
-                _ => String::new(),
+                Some(ns) => format!("{ns:.1} ns"),
+                None => String::new(),
             }));
             row(subject.name, &cells);
         }
         println!();
     }
+}
+
+/// What a sample costs beyond the delivery of its signal in the least tenth of the bursts, where nothing else took the processor.
+pub const LEAST: &str = "least_over_ns";
+
+fn of_delivery(figures: &Figures) -> String {
+    let empty = figures.median(Case::Cost { depth: DEPTHS[0] }, SIGPROF, "empty_ns");
+    empty.map_or_else(String::new, |ns| {
+        format!("The empty handler's signals take {:.2} µs", ns / 1e3)
+    })
 }
 
 fn of_a_sample(
@@ -47,12 +58,12 @@ fn of_a_sample(
     depth: u32,
     field: &str,
 ) -> String {
-    let over = |name| over_empty_handler(figures, case, name, field);
+    let of = |name| figures.median(case, name, field);
     let ratio = match subject.name {
-        EMPTY_HANDLER | SIGPROF => None,
+        SIGPROF => None,
         // Nothing is how many times as much as noise.
-        name => over(name)
-            .zip(over(SIGPROF).filter(|&own| own > 50.0))
+        name => of(name)
+            .zip(of(SIGPROF).filter(|&own| own > 50.0))
             .map(|(x, own)| x / own),
     };
     let microseconds = |ns: f64| format!("{:.2} µs", ns / 1e3);
@@ -66,14 +77,9 @@ fn of_a_sample(
     }
 }
 
-/// What a sample costs beyond the delivery of its signal, in nanoseconds.
-pub fn over_empty_handler(figures: &Figures, case: Case, name: &str, field: &str) -> Option<f64> {
-    Some(figures.median(case, name, field)? - figures.median(case, EMPTY_HANDLER, field)?)
-}
-
-/// What a frame more costs in nanoseconds, at the best.
+/// What a frame more costs, in nanoseconds.
 pub fn of_a_frame(figures: &Figures, name: &str, case: impl Fn(u32) -> Case) -> Option<f64> {
-    of_a_frame_by(figures, name, "best_ns", case)
+    of_a_frame_by(figures, name, LEAST, case)
 }
 
 fn of_a_frame_by(
@@ -83,6 +89,6 @@ fn of_a_frame_by(
     case: impl Fn(u32) -> Case,
 ) -> Option<f64> {
     let [few, many] = COLD_DEPTHS;
-    let at = |depth| over_empty_handler(figures, case(depth), name, field);
+    let at = |depth| figures.median(case(depth), name, field);
     Some((at(many)? - at(few)?) / f64::from(many - few))
 }

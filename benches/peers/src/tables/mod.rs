@@ -12,7 +12,7 @@ use crate::Settings;
 use crate::plan::{CYCLES, Case, Figures, LATE, STACKS, YIELD_HZ, YIELD_THREADS};
 use crate::subjects::{Measurement, Role, Subject};
 
-pub use cost::{of_a_frame, over_empty_handler};
+pub use cost::{LEAST, of_a_frame};
 
 /// The subject that ratios are to.
 pub const SIGPROF: &str = "sigprof";

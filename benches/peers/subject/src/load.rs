@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::Result;
+
 /// Calls `leaf` under `depth` frames of this function.
 ///
 /// It keeps values across the call, as most functions do, so that each frame has saved registers (without frame
@@ -27,6 +29,31 @@ pub fn descend(depth: u64, leaf: &mut dyn FnMut()) -> u64 {
 pub fn tick() {
     // SAFETY: raise has no preconditions. The recorder has installed a handler, so the signal does not kill.
     unsafe { libc::raise(libc::SIGPROF) };
+}
+
+/// Sends this thread a signal that [`handle_in_vain`] has a handler for.
+#[inline(never)]
+pub fn tick_in_vain() {
+    // SAFETY: as above.
+    unsafe { libc::raise(libc::SIGUSR1) };
+}
+
+/// Installs an empty handler, as a profiler would its own.
+pub fn handle_in_vain() -> Result<()> {
+    extern "C" fn on_nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
+    type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    // SAFETY: all zeroes are a valid sigaction; it is complete when it is installed, and its handler does nothing.
+    let returned = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_nothing as Handler as libc::sighandler_t;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigfillset(&mut action.sa_mask);
+        libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut())
+    };
+    match returned {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().into()),
+    }
 }
 
 /// Levels of a chain from [`unique_chain`]. With the frames above and below it a stack is 30 frames deep.
