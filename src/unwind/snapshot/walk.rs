@@ -216,13 +216,17 @@ impl Snapshot {
             return Some(Found::only(At::NoTable));
         };
         let rule = table.find(place.wrapping_sub(rules.module().range.start));
-        Some(rule.map_or(Found::only(At::Nowhere), |rule| Found {
-            at: At::Table {
-                module: module as u32,
-                rule,
+        let is_something = |&rule: &u16| table.rule(rule).is_some_and(|r| r.kind != Kind::Nothing);
+        Some(match rule.filter(is_something) {
+            None => Found::only(At::Nowhere),
+            Some(rule) => Found {
+                at: At::Table {
+                    module: module as u32,
+                    rule,
+                },
+                quick: table.quick(rule),
             },
-            quick: table.quick(rule),
-        }))
+        })
     }
 
     /// A rule, whole. *Async-signal-safe.*
