@@ -10,6 +10,7 @@ use crate::sys::thread_stack::BoundsPlace;
 use crate::unwind::StopReason;
 use crate::unwind::dwarf::{Cache, Evaluation};
 use crate::unwind::frame::{Frame, Wanted};
+use crate::unwind::quick::Quick;
 use crate::unwind::recent::{At, Found};
 use crate::unwind::rule::{Kind, Rule};
 
@@ -216,17 +217,22 @@ impl Snapshot {
             return Some(Found::only(At::NoTable));
         };
         let rule = table.find(place.wrapping_sub(rules.module().range.start));
-        let is_something = |&rule: &u16| table.rule(rule).is_some_and(|r| r.kind != Kind::Nothing);
-        Some(match rule.filter(is_something) {
-            None => Found::only(At::Nowhere),
-            Some(rule) => Found {
-                at: At::Table {
-                    module: module as u32,
-                    rule,
-                },
-                quick: table.quick(rule),
+        let Some((rule, quick)) = rule.map(|rule| (rule, table.quick(rule))) else {
+            return Some(Found::only(At::Nowhere));
+        };
+        let says_something = || {
+            table
+                .rule(rule)
+                .is_some_and(|rule| rule.kind != Kind::Nothing)
+        };
+        let at = match quick != Quick::NONE || says_something() {
+            true => At::Table {
+                module: module as u32,
+                rule,
             },
-        })
+            false => At::Nowhere,
+        };
+        Some(Found { at, quick })
     }
 
     /// A rule, whole. *Async-signal-safe.*
