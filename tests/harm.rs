@@ -327,9 +327,11 @@ fn child_that_forks_all_the_time() {
                 drop(start(1000));
             }
         });
-        let end = Instant::now() + Duration::from_secs(3);
+        let begun = Instant::now();
         let mut forks = 0;
-        while Instant::now() < end {
+        // Longer on a crowded machine.
+        while begun.elapsed() < Duration::from_secs(3) || forks <= 100 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{forks} forks");
             // SAFETY: the child does what a child may that was forked by glibc, and leaves by `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
@@ -350,7 +352,6 @@ fn child_that_forks_all_the_time() {
             assert_eq!(status, 0, "after {forks} forks a child hung or failed");
             forks += 1;
         }
-        assert!(forks > 100, "{forks}");
     });
 }
 
