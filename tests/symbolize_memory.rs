@@ -66,7 +66,11 @@ fn memory_is_given_back() {
     drop(profile);
     let after = status_kib("VmRSS") - before;
     eprintln!("peak {peak} KiB, after {after} KiB");
-    assert!(peak <= 60 << 10, "{peak} KiB at the peak");
+    // It grows with the debug information, which is most of the file and grows with the library: the bar of 60 MiB was set for one of
+    // 35 MiB. (`benches/peers` has that of a whole report.)
+    let file = fs::metadata("/proc/self/exe").expect("it can be read");
+    let most = (60 << 10) * (file.len() as i64 >> 10) / (35 << 10);
+    assert!(peak <= most, "{peak} KiB at the peak, and not {most}");
     assert!(after <= 2 << 10, "{after} KiB are not given back");
     // A thread that was joined may take a moment to go from the kernel's list.
     let deadline = Instant::now() + Duration::from_secs(5);
