@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::image::Image;
 use super::maps::{Maps, MapsEntry};
-use super::memory::copy_from;
+use super::memory::{Pages, copy_from};
 use super::modules::{Module, Segment};
 
 /// How many mappings below its code an object may begin.
@@ -80,7 +80,30 @@ struct Copied {
     bias: u64,
     headers: Vec<libc::Elf64_Phdr>,
     start: u64,
-    bytes: Vec<u8>,
+    bytes: Bytes,
+}
+
+/// Zeroed bytes in pages of their own, which take memory only where they are written.
+struct Bytes {
+    pages: Pages,
+    len: usize,
+}
+
+impl Bytes {
+    fn zeroed(len: usize) -> Option<Self> {
+        let pages = Pages::map(len).ok()?;
+        Some(Self { pages, len })
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        // SAFETY: the pages are as long, zeroed at least, and this value's own.
+        unsafe { std::slice::from_raw_parts(self.pages.as_ptr(), self.len) }
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed by the caller alone.
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_ptr(), self.len) }
+    }
 }
 
 impl Copied {
@@ -111,10 +134,19 @@ impl Copied {
         if len > MOST_BYTES {
             return None;
         }
-        let mut bytes = vec![0; len as usize];
-        for segment in segments().filter(|h| h.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R) {
+        // Segments that lie over each other are no loader's, and would be copied again and again.
+        let copied = || segments().filter(|h| h.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R);
+        let sum = copied().try_fold(0_u64, |sum, h| sum.checked_add(h.p_filesz))?;
+        if sum > len {
+            return None;
+        }
+        // Not the host's allocator, which ends the process where there is no room.
+        let mut bytes = Bytes::zeroed(len as usize)?;
+        for segment in copied() {
             let from = (segment.p_vaddr - low) as usize;
-            let into = bytes.get_mut(from..from + segment.p_filesz as usize)?;
+            let into = bytes
+                .as_mut_slice()
+                .get_mut(from..from + segment.p_filesz as usize)?;
             copy_from(bias.wrapping_add(segment.p_vaddr), into)?;
         }
         Some(Self {
@@ -132,7 +164,7 @@ impl Copied {
 
     fn image(&self) -> Image<'_> {
         // SAFETY: the copy holds every segment, from the first one's beginning to the last one's end.
-        unsafe { Image::of_copy(self.bias, &self.headers, self.start, &self.bytes) }
+        unsafe { Image::of_copy(self.bias, &self.headers, self.start, self.bytes.as_slice()) }
     }
 }
 

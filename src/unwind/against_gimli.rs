@@ -282,3 +282,56 @@ fn damaged_unwind_data_does_no_harm() {
         }
     }
 }
+
+/// A search table that names one long entry again and again.
+#[test]
+fn entries_that_lie_over_each_other_are_not_gone_through_again_and_again() {
+    const HDR: u64 = 0x10_0000;
+    const EH_FRAME: u64 = 0x100_0000;
+    const TIMES: u32 = 100_000;
+    let mut bytes = Vec::new();
+    let entry = |bytes: &mut Vec<u8>, body: &[u8]| {
+        bytes.extend((body.len() as u32).to_ne_bytes());
+        bytes.extend(body);
+    };
+    // Version 1, "zR", factors 1 and -8, the return address in 16, pointers relative to their places; rsp and 8.
+    let common = [
+        0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+    ];
+    entry(&mut bytes, &common);
+    let place = EH_FRAME + bytes.len() as u64 + 8;
+    let mut function = Vec::new();
+    function.extend((bytes.len() as u32 + 4).to_ne_bytes());
+    function.extend((0x1000_u64.wrapping_sub(place) as u32).to_ne_bytes());
+    function.extend(0x800_u32.to_ne_bytes());
+    function.push(0);
+    // DW_CFA_def_cfa_offset, 16.
+    function.extend([0x0e, 16].repeat(500_000));
+    function.resize(function.len().next_multiple_of(4), 0);
+    let offset = bytes.len() as u64;
+    entry(&mut bytes, &function);
+    let mut hdr = vec![1, 0x1b, 3, 0x3b];
+    hdr.extend(((EH_FRAME - HDR - 4) as u32).to_ne_bytes());
+    hdr.extend(TIMES.to_ne_bytes());
+    for _ in 0..TIMES {
+        hdr.extend((0x1000_u64.wrapping_sub(HDR) as u32).to_ne_bytes());
+        hdr.extend(((EH_FRAME + offset - HDR) as u32).to_ne_bytes());
+    }
+    let section = |address, bytes: Vec<u8>| Section {
+        address,
+        bytes: bytes.into(),
+    };
+    let module = module("").unwrap();
+    let module = Module {
+        bias: 1 << 32,
+        range: 1 << 32..(1 << 32) + 0x2000,
+        eh_frame_hdr: Some(section(HDR, hdr)),
+        eh_frame: Some(section(EH_FRAME, bytes)),
+        ..Module::clone(&module)
+    };
+    let begun = std::time::Instant::now();
+    let table = compile(&module, &[]);
+    assert_eq!(table.rule_at(0x1000).unwrap().cfa_offset, 16);
+    // An hour, if each were gone through.
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+}

@@ -16,6 +16,8 @@ pub(super) struct Rule {
     pub(super) from_frame_pointer: u16,
     /// In bytes.
     pub(super) cfa_offset: i32,
+    /// What is added to the word that was loaded, in bytes, where the CFA is one.
+    pub(super) loaded_offset: i16,
     pub(super) return_address: Place,
     /// The registers that are not where they were, a bit each in that order.
     pub(super) changed: u16,
@@ -30,11 +32,13 @@ pub(super) enum Kind {
     Nothing,
     /// More than a rule can hold.
     Complex,
+    /// What another unwinder has to find, as there is no table yet.
+    NoTable,
     /// The frame has no caller.
     Root,
     /// A register and an offset.
     Register,
-    /// The word at a register and an offset: frames that were realigned.
+    /// The word at a register and an offset, and what is added to it: frames that were realigned.
     Loaded,
     /// The stack pointer and an offset, and 8 more in the later part of each 16 bytes of code: an entry of the procedure
     /// linkage table, which pushes on its way. `cfa_register` is the place in these 16 bytes from which on it has.
@@ -106,6 +110,8 @@ impl Rule {
     pub(super) const NOTHING: Self = Self::of(Kind::Nothing);
     /// What another unwinder has to find.
     pub(super) const COMPLEX: Self = Self::of(Kind::Complex);
+    /// There is no table yet.
+    pub(super) const NO_TABLE: Self = Self::of(Kind::NoTable);
     /// The frame has no caller.
     pub(super) const ROOT: Self = Self::of(Kind::Root);
     /// The kernel has made the frame for a signal.
@@ -137,6 +143,7 @@ impl Rule {
             cfa_register: 0,
             from_frame_pointer: 0,
             cfa_offset: 0,
+            loaded_offset: 0,
             return_address: Place::SAME,
             changed: 0,
             saved: [Place::SAME; CALLEE_SAVED_COUNT],

@@ -121,6 +121,12 @@ impl<'m, S: UnwindSection<Bytes<'m>>> Entries<'m, S> {
         }
     }
 
+    /// Whether the instructions of a common information entry have been gone through.
+    pub(super) fn is_known(&self, entry: &Common<'m>) -> bool {
+        let known = self.common.get(&entry.offset());
+        known.is_some_and(|(_, rule)| rule.is_some())
+    }
+
     /// The rule that a function with this common information begins with.
     pub(super) fn initial_rule(&mut self, entry: &Common<'m>) -> Rule {
         if let Some((_, Some(rule))) = self.common.get(&entry.offset()) {

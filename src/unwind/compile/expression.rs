@@ -5,7 +5,7 @@ use gimli::{EndianSlice, Expression, NativeEndian, Operation, OperationIter, Unw
 
 use super::Bytes;
 use crate::sys::arch::REGISTERS;
-use crate::unwind::rule::Kind;
+use crate::unwind::rule::{Kind, Rule};
 
 /// An expression that is a register and an offset: the register, and the offset in bytes.
 pub(super) fn from_register(
@@ -17,10 +17,7 @@ pub(super) fn from_register(
 }
 
 /// The CFA that an expression computes, for those that compilers and linkers write.
-pub(super) fn cfa_of(
-    expression: UnwindExpression<usize>,
-    section: &[u8],
-) -> Option<(Kind, u8, i32)> {
+pub(super) fn cfa_of(expression: UnwindExpression<usize>, section: &[u8]) -> Option<Rule> {
     let bytes = bytes(expression, section)?;
     // What linkers write for the procedure linkage table: breg7 (rsp) 8, breg16 (rip) 0, lit15, and, lit<n>, ge, lit3, shl, plus.
     if cfg!(target_arch = "x86_64")
@@ -38,7 +35,7 @@ pub(super) fn cfa_of(
             0x22,
         ] = *bytes
     {
-        return Some((Kind::LinkageTable, place - 0x30, 8));
+        return Some(cfa(Kind::LinkageTable, place - 0x30, 8));
     }
     let (register, offset, mut rest) = register_and_offset(bytes)?;
     let register = u8::try_from(register).ok()?;
@@ -47,11 +44,30 @@ pub(super) fn cfa_of(
         return None;
     }
     match rest.next() {
-        Ok(None) => Some((Kind::Register, register, offset)),
+        Ok(None) => Some(cfa(Kind::Register, register, offset)),
         Ok(Some(Operation::Deref { size: 8, .. })) => {
-            matches!(rest.next(), Ok(None)).then_some((Kind::Loaded, register, offset))
+            // gcc saves the CFA itself, hand-written code (OpenSSL's) the stack pointer that it was called with, below which the
+            // return address lies.
+            let loaded_offset = match rest.next() {
+                Ok(None) => 0,
+                Ok(Some(Operation::PlusConstant { value })) => i16::try_from(value).ok()?,
+                _ => return None,
+            };
+            matches!(rest.next(), Ok(None)).then_some(Rule {
+                loaded_offset,
+                ..cfa(Kind::Loaded, register, offset)
+            })
         }
         _ => None,
+    }
+}
+
+/// A rule of which the CFA alone is known.
+fn cfa(kind: Kind, cfa_register: u8, cfa_offset: i32) -> Rule {
+    Rule {
+        cfa_register,
+        cfa_offset,
+        ..Rule::of(kind)
     }
 }
 

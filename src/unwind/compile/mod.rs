@@ -27,6 +27,11 @@ type Instruction = CallFrameInstruction<usize>;
 /// States that `DW_CFA_remember_state` can put aside; compilers nest them two or three deep.
 const MOST_REMEMBERED: usize = 64;
 
+/// How many times the length of its sections the entries that are gone through may take together. Each byte is of one entry, and entries
+/// of `.debug_frame` are gone through for each part that is missing; where more is named, entries lie over each other, as in no
+/// linker's output, and would take the square of their length.
+const MOST_PASSES: usize = 4;
+
 /// The rules of all code of a module, by offset from its beginning, without what cannot be made sense of. What its `.eh_frame`
 /// leaves out is taken from the `.debug_frame` of its file, which is empty where there is none.
 pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
@@ -57,6 +62,9 @@ pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
         remembered: Vec::new(),
         end: 0,
         signal_return,
+        left: MOST_PASSES
+            * (eh_frame.as_ref().map_or(0, |entries| entries.bytes.len())
+                + debug_frame.bytes.len()),
     };
     // What lies elsewhere nobody looks up, and an index that reached that far would take memory.
     let module_places = 0..module.range.end.saturating_sub(module.range.start);
@@ -124,6 +132,8 @@ struct Compiler {
     end: u64,
     /// Where handlers return to, if it is here.
     signal_return: Option<u64>,
+    /// Bytes of entries that may still be gone through.
+    left: usize,
 }
 
 impl Compiler {
@@ -144,6 +154,19 @@ impl Compiler {
     ) -> gimli::Result<()> {
         let function = entries.function(offset)?;
         let entry = function.cie();
+        let common_len = if entries.is_known(entry) {
+            0
+        } else {
+            entry.entry_len()
+        };
+        let Some(left) = self
+            .left
+            .checked_sub(function.entry_len().saturating_add(common_len))
+        else {
+            self.left = 0;
+            return Ok(());
+        };
+        self.left = left;
         let initial = entries.initial_rule(entry);
         let begin = function.initial_address().wrapping_sub(self.beginning);
         let Some(end) = begin.checked_add(function.len()) else {

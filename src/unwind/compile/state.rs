@@ -61,10 +61,11 @@ impl State {
                 self.move_by(factored(factored_offset));
             }
             Instruction::DefCfaExpression { expression } => match cfa_of(expression, section) {
-                Some((kind, register, offset)) => {
-                    self.rule.kind = kind;
-                    self.rule.cfa_register = register;
-                    self.rule.cfa_offset = offset;
+                Some(cfa) => {
+                    self.rule.kind = cfa.kind;
+                    self.rule.cfa_register = cfa.cfa_register;
+                    self.rule.cfa_offset = cfa.cfa_offset;
+                    self.rule.loaded_offset = cfa.loaded_offset;
                 }
                 None => self.rule.kind = Kind::Complex,
             },
@@ -120,6 +121,7 @@ impl State {
                 self.rule.kind = Kind::Register;
                 self.rule.cfa_register = register;
                 self.rule.cfa_offset = offset;
+                self.rule.loaded_offset = 0;
             }
             _ => self.rule.kind = Kind::Complex,
         }

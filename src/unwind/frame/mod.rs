@@ -99,7 +99,13 @@ impl Frame {
     fn register(&mut self, number: u8) -> Option<u64> {
         let value = self.registers.general.get(usize::from(number)).copied()?;
         let index = INDEX.get(usize::from(number)).copied()?;
-        let is_known = self.is_exact || number == SP || (u32::from(self.known) >> index) & 1 == 1;
+        // Registers that calls do not preserve are what they were at the leaf: a caller's frame counts from one only in hand-written
+        // code, whose callees leave it alone (OpenSSL's AES-GCM). Other unwinders do the same.
+        let is_left_alone = index == NO_INDEX && u16::from(number) != RETURN_ADDRESS;
+        let is_known = self.is_exact
+            || number == SP
+            || is_left_alone
+            || (u32::from(self.known) >> index) & 1 == 1;
         if !is_known {
             self.wants_more |= self.wanted != ALL;
             return None;
@@ -150,7 +156,8 @@ impl Frame {
             Kind::Register => base()?.wrapping_add_signed(offset),
             Kind::Loaded => stack
                 .read(base()?.wrapping_add_signed(offset))
-                .ok_or(StopReason::Unreadable)?,
+                .ok_or(StopReason::Unreadable)?
+                .wrapping_add_signed(rule.loaded_offset.into()),
             Kind::LinkageTable => {
                 let has_pushed = self.registers.pc & 15 >= u64::from(rule.cfa_register);
                 let pushed = if has_pushed { 8 } else { 0 };
@@ -158,7 +165,9 @@ impl Frame {
             }
             Kind::Root => return Ok(false),
             Kind::Signal => return self.step_over_signal(stack),
-            Kind::Nothing | Kind::Complex | Kind::Leaving => return Err(StopReason::NoUnwindData),
+            Kind::Nothing | Kind::Complex | Kind::NoTable | Kind::Leaving => {
+                return Err(StopReason::NoUnwindData);
+            }
         };
         let mut read = |from: u64, place: Place| {
             let offset = place.offset()?;
@@ -241,6 +250,10 @@ impl Frame {
         };
         let caller_fp = read(stack, fp)?;
         let pc = read(stack, fp.wrapping_add(8))?;
+        if without_signature(pc) == 0 {
+            // No proof of a caller, and none of a root either: the register may lead to any zeros.
+            return Err(StopReason::NoUnwindData);
+        }
         self.put(FP, caller_fp);
         self.known = KNOWS_FP;
         let is_there = self.arrive(pc, fp.wrapping_add(16), stack)?;

@@ -109,3 +109,44 @@ fn frame_pointers_lead_up() {
         });
     }
 }
+
+#[test]
+fn a_frame_can_begin_above_what_is_loaded() {
+    let mut words = [0, 0, 0, 0, 0, 0x2000, 0, 0];
+    words[1] = &raw const words[5] as u64;
+    with_stack(&words, Wanted::FramePointer, |frame, stack, sp| {
+        let rule = Rule {
+            cfa_register: SP,
+            cfa_offset: 8,
+            loaded_offset: 8,
+            return_address: Place::at(-8),
+            ..Rule::of(Kind::Loaded)
+        };
+        assert_eq!(frame.step(&rule, stack), Ok(true));
+        assert_eq!((frame.pc(), frame.sp()), (0x2000, sp + 48));
+    });
+}
+
+#[test]
+fn a_frame_pointer_that_leads_to_zeros_proves_nothing() {
+    with_stack(&[0; 8], Wanted::FramePointer, |frame, stack, sp| {
+        frame.put(FP, sp + 16);
+        assert_eq!(
+            frame.step_by_frame_pointer(stack),
+            Err(StopReason::NoUnwindData)
+        );
+    });
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_register_that_calls_change_is_what_it_was_at_the_leaf() {
+    const RAX: u8 = 0;
+    let words = [0x2000, 0, 0, 0x3000, 0, 0, 0, 0];
+    with_stack(&words, Wanted::FramePointer, |frame, stack, sp| {
+        frame.put(RAX, sp + 24);
+        assert_eq!(frame.step(&by(SP, 1), stack), Ok(true));
+        assert_eq!(frame.step(&by(RAX, 1), stack), Ok(true));
+        assert_eq!((frame.pc(), frame.sp()), (0x3000, sp + 32));
+    });
+}

@@ -150,7 +150,12 @@ impl Snapshot {
     ) -> Result<bool, StopReason> {
         match rule.kind {
             Kind::Nothing => self.step_without_rule(frame, stack),
-            Kind::Complex => self.dwarf.step(frame, evaluation, stack),
+            Kind::NoTable => self.dwarf.step(frame, evaluation, stack),
+            // Roots have a rule of their own: what looks like one here is where a guess has led.
+            Kind::Complex => match self.dwarf.step(frame, evaluation, stack) {
+                Ok(false) | Err(StopReason::Root) => Err(StopReason::NoUnwindData),
+                other => other,
+            },
             _ => frame.step(rule, stack),
         }
     }
@@ -241,7 +246,7 @@ impl Snapshot {
             At::Nowhere => None,
             At::Root => Some(&Rule::ROOT),
             At::Signal => Some(&Rule::SIGNAL),
-            At::NoTable => Some(&Rule::COMPLEX),
+            At::NoTable => Some(&Rule::NO_TABLE),
             At::Table { module, rule } => self
                 .modules
                 .get(module as usize)
