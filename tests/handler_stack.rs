@@ -4,9 +4,14 @@
 mod mappings;
 #[path = "support/process.rs"]
 mod process;
+#[path = "support/work.rs"]
+mod work;
+
+use std::time::Duration;
 
 use process::{child, figure, succeed_and_show};
 use sigprof::cpu::{Engine, Profiler};
+use work::burn;
 
 const STACK: usize = 256 * 1024;
 const PAINT: u8 = 0xa5;
@@ -76,10 +81,7 @@ fn raise_many() {
 }
 
 fn burn_through_ticks() {
-    let mut value = 1_u64;
-    for _ in 0..200_000_000 {
-        value = std::hint::black_box(value.wrapping_mul(31));
-    }
+    burn(Duration::from_millis(400));
 }
 
 #[test]

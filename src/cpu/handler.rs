@@ -12,7 +12,6 @@ use crate::sys::clock::Clock;
 use crate::sys::perf_event::set_period;
 use crate::sys::signal::{ErrnoGuard, Tick};
 use crate::sys::thread::current_tid;
-use crate::unwind::StopReason;
 
 /// What a clock's signal carries: the recording it belongs to and the slot of the thread it was armed for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -300,8 +299,9 @@ impl Sample<'_> {
                         if unwound.unknown_stack {
                             recorder.is_stale.store(true, Ordering::Relaxed);
                         }
-                        // Code that was loaded a moment ago; the flusher, which may be in a long sleep, says whether it was.
-                        if unwound.reason == StopReason::NoUnwindData
+                        // Code that was loaded a moment ago, or a stack in a place where a shorter one was; the flusher, which may be in
+                        // a long sleep, finds out.
+                        if unwound.reason.may_be_outdated()
                             && !recorder.met_unknown_code.swap(true, Ordering::Relaxed)
                         {
                             recorder.doorbell.wake_once();

@@ -162,7 +162,7 @@ impl<'w> StackReader<'w> {
         let range = words.as_ptr_range();
         let (low, end) = (range.start as u64, range.end as u64);
         // SAFETY: tests use the reader while they hold the words.
-        unsafe { Self::new(low, end, low..end, 0, window) }
+        unsafe { Self::new(low, end, low..end, std::process::id() as i32, window) }
     }
 
     /// The window, for a reader of another stack.
@@ -181,6 +181,21 @@ impl<'w> StackReader<'w> {
         if let Some(words) = self.words(address, 1) {
             return words.read(0);
         }
+        self.read_copy(address)
+    }
+
+    /// The same, copied also where the stack stays, if copying is allowed: a thread can protect pages of its own stack, as a guard of a
+    /// coroutine's in there, and an address that nothing proves may lead to one.
+    pub(crate) fn read_with_care(&mut self, address: u64) -> Option<u64> {
+        if let Some(word) = self.read_copy(address) {
+            return Some(word);
+        }
+        let words = self.words(address, 1)?;
+        let was_refused = std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT);
+        was_refused.then(|| words.read(0)).flatten()
+    }
+
+    fn read_copy(&mut self, address: u64) -> Option<u64> {
         if address < self.low || address >= self.limit || !address.is_multiple_of(8) {
             return None;
         }
@@ -299,6 +314,18 @@ mod tests {
             unsafe { StackReader::new(start, start + 4096, start..start + 4096, pid, &mut window) };
         assert_eq!(reader.read(start + 4096 - 8), Some(42));
         assert!(reader.words(start, 512).is_some() && reader.words(start, 513).is_none());
+        // SAFETY: what is protected is only read by copies.
+        let mut reader = unsafe {
+            StackReader::new(
+                start,
+                start + 4 * 4096,
+                start..start + 4 * 4096,
+                pid,
+                &mut window,
+            )
+        };
+        assert_eq!(reader.read_with_care(start + 4096 - 8), Some(42));
+        assert_eq!(reader.read_with_care(start + 3 * 4096), None, "protected");
         // Not unmapped: another test's memory may lie in the hole by now.
         std::mem::forget(pages);
     }

@@ -29,9 +29,12 @@ impl Random {
 
 /// A snapshot of this process with all tables.
 pub(super) fn compiled() -> Snapshot {
-    let maps = Maps::read().unwrap();
-    let modules = loaded([].iter(), &maps);
-    let snapshot = Snapshot::new(1, modules, &maps, None, &[]);
+    compiled_from(&Maps::read().unwrap())
+}
+
+fn compiled_from(maps: &Maps) -> Snapshot {
+    let modules = loaded([].iter(), maps);
+    let snapshot = Snapshot::new(1, modules, maps, None, &[]);
     snapshot.modules().iter().for_each(|rules| rules.compile());
     snapshot
 }
@@ -47,9 +50,10 @@ fn random_registers_and_stacks_do_no_harm() {
     let low = stack.as_ptr() as u64;
     let bytes = size_of_val(stack) as u64;
     // Taken with the stack in place, so that its bounds are known.
-    let snapshot = compiled();
+    let maps = Maps::read().unwrap();
+    let snapshot = compiled_from(&maps);
     // Where the stack is known to stay, frames are gone through in another way.
-    let knowing = compiled().with_main_stack(low..low + bytes);
+    let knowing = compiled_from(&maps).with_main_stack(low..low + bytes);
     let code: Vec<_> = snapshot
         .modules()
         .iter()

@@ -49,6 +49,14 @@ pub(crate) enum StopReason {
 }
 
 impl StopReason {
+    /// Whether a newer snapshot could do better. *Async-signal-safe.*
+    pub(crate) fn may_be_outdated(self) -> bool {
+        matches!(
+            self,
+            Self::NoUnwindData | Self::Unreadable | Self::NotAdvancing
+        )
+    }
+
     /// All of them, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [
         Self::Root,

@@ -220,7 +220,8 @@ impl Collector {
             self.watch_quiet_signal();
         }
         if now >= self.next_refresh {
-            // Code that no module holds is in no list of the loader's: a just-in-time compiler's, which may make more at any time.
+            // Code that no module holds is in no list of the loader's: a just-in-time compiler's, which may make more at any time. Nor
+            // does anything tell that a stack is longer than what was mapped in its place before.
             let has_new_code = met_unknown_code && now >= self.next_code_refresh;
             if self.is_outdated() || has_new_code {
                 let _ = self.refresh();

@@ -246,7 +246,10 @@ impl Frame {
         let fp = self.register(FP).filter(|&fp| fp >= self.sp());
         let fp = fp.ok_or(StopReason::NoUnwindData)?;
         let read = |stack: &mut StackReader<'_>, address| {
-            stack.read(address).ok_or(StopReason::NoUnwindData)
+            // Until both lead somewhere the register can hold any number.
+            stack
+                .read_with_care(address)
+                .ok_or(StopReason::NoUnwindData)
         };
         let caller_fp = read(stack, fp)?;
         let pc = read(stack, fp.wrapping_add(8))?;
