@@ -89,7 +89,7 @@ pub(super) fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option
 /// Compares `count` random places of a module; the answer is how many of them were compared, and how many a rule need not be able
 /// to hold.
 fn compare(module: &Module, count: u64) -> (u64, u64) {
-    let table = compile(module, &[]);
+    let table = compile(module, &[], &mut || ());
     let eh_frame = module.eh_frame.as_ref().unwrap();
     let hdr = module.eh_frame_hdr.as_ref().unwrap();
     let mut section = EhFrame::new(&eh_frame.bytes, NativeEndian);
@@ -212,7 +212,7 @@ fn child_with_a_large_library() {
         return println!("skipped: rustc's library cannot be loaded here");
     };
     let begun = std::time::Instant::now();
-    let table = compile(&module, &[]);
+    let table = compile(&module, &[], &mut || ());
     println!(
         "compiled in {:?}: {} rows, {} rules, {} KiB",
         begun.elapsed(),
@@ -233,7 +233,10 @@ fn a_module_without_a_search_table_is_the_same() {
         eh_frame_hdr: None,
         ..Module::clone(&with)
     };
-    let (with_table, without_table) = (compile(&with, &[]), compile(&without, &[]));
+    let (with_table, without_table) = (
+        compile(&with, &[], &mut || ()),
+        compile(&without, &[], &mut || ()),
+    );
     assert!(with_table.rows() > 1000);
     assert_eq!(with_table.rows(), without_table.rows());
     let mut random = Random(1);
@@ -276,7 +279,7 @@ fn damaged_unwind_data_does_no_harm() {
             eh_frame_hdr: module.eh_frame_hdr.clone().filter(|_| round % 2 == 0),
             ..Module::clone(&module)
         };
-        let table = compile(&damaged, &[]);
+        let table = compile(&damaged, &[], &mut || ());
         for _ in 0..100 {
             table.rule_at(random.below(module.range.end - module.range.start));
         }
@@ -330,7 +333,7 @@ fn entries_that_lie_over_each_other_are_not_gone_through_again_and_again() {
         ..Module::clone(&module)
     };
     let begun = std::time::Instant::now();
-    let table = compile(&module, &[]);
+    let table = compile(&module, &[], &mut || ());
     assert_eq!(table.rule_at(0x1000).unwrap().cfa_offset, 16);
     // An hour, if each were gone through.
     assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());

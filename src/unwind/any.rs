@@ -94,7 +94,7 @@ fn rule(table: &Table, place: u64) -> Option<&Rule> {
 pub(crate) fn eh_frame(data: &[u8]) {
     let mut input = Input(data);
     let hdr = input.section();
-    let table = compile(&module(input.section(), hdr), &[]);
+    let table = compile(&module(input.section(), hdr), &[], &mut || ());
     for place in 0..LEN {
         table.rule_at(place);
     }
@@ -107,7 +107,10 @@ pub(crate) fn eh_frame(data: &[u8]) {
 pub(crate) fn debug_frame(data: &[u8]) {
     let mut input = Input(data);
     let module = module(input.section(), None);
-    let (eh_frame, both) = (compile(&module, &[]), compile(&module, input.0));
+    let (eh_frame, both) = (
+        compile(&module, &[], &mut || ()),
+        compile(&module, input.0, &mut || ()),
+    );
     for place in 0..LEN {
         match (rule(&eh_frame, place), rule(&both, place)) {
             (None, Some(_)) => assert!(CODE.contains(&place), "{place:#x}"),
@@ -174,7 +177,7 @@ mod tests {
     fn the_section_says_something() {
         let bytes = section(EH_FRAME);
         let module = module(Input(&bytes).section(), None);
-        let table = compile(&module, &[]);
+        let table = compile(&module, &[], &mut || ());
         let offset = |place| rule(&table, place).map(|rule| rule.cfa_offset);
         let places = [0xfff, 0x1000, 0x1001, 0x1005, 0x100d, 0x100e, 0x1100];
         let offsets = [None, Some(8), Some(16), Some(80), Some(16), Some(8), None];

@@ -45,7 +45,7 @@ fn loaded_from(path: &Path) -> Module {
 fn compare(module: &Module) -> (usize, Vec<u8>) {
     let bytes = debug_frame::read(module).unwrap();
     assert_eq!(bytes.len(), debug_frame::len(module));
-    let table = compile(module, &bytes);
+    let table = compile(module, &bytes, &mut || ());
     let mut section = DebugFrame::new(&bytes, NativeEndian);
     section.set_address_size(8);
     section.set_vendor(gimli::Vendor::AArch64);
@@ -127,7 +127,10 @@ fn what_eh_frame_says_is_taken_from_there() {
     let path = build(directory.path(), "both.so", &[other.to_str().unwrap()]).unwrap();
     let module = loaded_from(&path);
     let bytes = debug_frame::read(&module).unwrap();
-    let (eh_frame, both) = (compile(&module, &[]), compile(&module, &bytes));
+    let (eh_frame, both) = (
+        compile(&module, &[], &mut || ()),
+        compile(&module, &bytes, &mut || ()),
+    );
     let (mut described, mut added) = (0, 0);
     for place in 0..module.range.end - module.range.start {
         let is_there = |rule: &&Rule| rule.kind != Kind::Nothing;

@@ -62,14 +62,20 @@ impl Rules {
         *self.debug_frame_len.get_or_init(len)
     }
 
-    /// Makes the table.
+    /// Makes the table, for tests that have nothing else to do.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn compile(&self) {
+        self.compile_while(&mut || ());
+    }
+
+    /// Makes the table; `meanwhile` is called now and then.
+    pub(super) fn compile_while(&self, meanwhile: &mut dyn FnMut()) {
         self.table.get_or_init(|| {
             let debug_frame = match self.debug_frame_len() {
                 0 => None,
                 _ => debug_frame::read(&self.module),
             };
-            compile(&self.module, &debug_frame.unwrap_or_default())
+            compile(&self.module, &debug_frame.unwrap_or_default(), meanwhile)
         });
     }
 

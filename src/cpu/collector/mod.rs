@@ -36,6 +36,9 @@ const RESTING_TURN: Duration = Duration::from_millis(50);
 /// and stacks in odd places does not keep a CPU busy with reading its maps.
 const REFRESH_SPACING: u32 = 20;
 
+/// How long tables are compiled without a look at the lanes.
+const COMPILE_BETWEEN_DRAINS: Duration = Duration::from_millis(5);
+
 /// The shortest time between two snapshots for the sake of code that no module holds.
 const CODE_REFRESH_SPACING: Duration = Duration::from_secs(1);
 
@@ -241,9 +244,17 @@ impl Collector {
         if self.engine == Engine::ProcessTimer {
             return;
         }
+        let recorder = self.recorder;
         // SAFETY: only this collector replaces snapshots.
-        if let Some(snapshot) = unsafe { self.recorder.snapshot.get() } {
-            snapshot.compile_rules();
+        if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
+            let mut drained = Instant::now();
+            // At high rates lanes fill in some ten milliseconds.
+            snapshot.compile_rules(&mut || {
+                if drained.elapsed() > COMPILE_BETWEEN_DRAINS {
+                    self.drain();
+                    drained = Instant::now();
+                }
+            });
             self.snapshot_bytes = snapshot.size_bytes();
         }
     }

@@ -32,9 +32,14 @@ const MOST_REMEMBERED: usize = 64;
 /// linker's output, and would take the square of their length.
 const MOST_PASSES: usize = 4;
 
+/// After so many functions there may be something else to do.
+const FUNCTIONS_AT_A_TIME: usize = 64;
+
 /// The rules of all code of a module, by offset from its beginning, without what cannot be made sense of. What its `.eh_frame`
 /// leaves out is taken from the `.debug_frame` of its file, which is empty where there is none.
-pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
+///
+/// `meanwhile` is called now and then: a large module takes a tenth of a second.
+pub(super) fn compile(module: &Module, debug_frame: &[u8], meanwhile: &mut dyn FnMut()) -> Table {
     let mut eh_frame = module
         .eh_frame
         .as_ref()
@@ -70,7 +75,10 @@ pub(super) fn compile(module: &Module, debug_frame: &[u8]) -> Table {
     let module_places = 0..module.range.end.saturating_sub(module.range.start);
     let mut parts = parts.into_iter().peekable();
     if let Some(entries) = &mut eh_frame {
-        for (address, offset) in offsets {
+        for (number, (address, offset)) in offsets.into_iter().enumerate() {
+            if number % FUNCTIONS_AT_A_TIME == 0 {
+                meanwhile();
+            }
             while let Some(part) = parts.next_if(|part| part.range.start < address) {
                 compiler.add_part(&mut debug_frame, part);
             }

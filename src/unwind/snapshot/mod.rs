@@ -102,9 +102,10 @@ impl Snapshot {
     }
 
     /// Compiles the unwind data of small modules, and of large ones that ticks have fallen into.
-    pub(crate) fn compile_rules(&self) {
+    /// `meanwhile` is called now and then.
+    pub(crate) fn compile_rules(&self, meanwhile: &mut dyn FnMut()) {
         for rules in self.modules.iter().filter(|rules| rules.is_due()) {
-            rules.compile();
+            rules.compile_while(meanwhile);
             self.compiled.fetch_add(1, Ordering::Release);
         }
     }
