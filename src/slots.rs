@@ -15,27 +15,12 @@ const SLOTS: usize = 64 * 1024;
 /// Slots that are looked at for an id. Ids are given out in turn, so neighbours rarely meet.
 const PROBES: usize = 128;
 
-/// Who needs a slot. It is free when nobody does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u64)]
-pub(crate) enum User {
-    /// The running recording, to which the thread is known.
-    Recording = 1 << 32,
-    /// The thread itself, which has labels.
-    Labels = 1 << 33,
-}
-
-/// A freed slot: unlike a zeroed one, it does not end a search.
-const FREED: u64 = 1 << 34;
-
 /// One thread's slot.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// The thread's id, and above it the [`User`]s.
+    /// A [`Holder`]. One word, so that the right to record the thread passes from one to the next at one moment.
     holder: AtomicU64,
-    /// The number of the thread in the running recording; 0 where it has none.
-    pub(crate) serial: AtomicU32,
     /// Looks at the thread that the program's filter dropped.
     pub(crate) filtered: AtomicU32,
     /// The labels that the thread has set: a pointer that only it changes.
@@ -51,6 +36,68 @@ pub(crate) struct Slot {
     pub(crate) passed: AtomicU32,
 }
 
+/// Whose slot it is, and who needs it: the running recording, under the thread's serial number (0 where it does not), and the
+/// thread itself, which has labels. The slot is free when nobody does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Holder(u64);
+
+impl Holder {
+    /// Never used.
+    const UNUSED: Self = Self(0);
+    /// Unlike an unused one, a freed slot does not end a search.
+    const FREED: Self = Self(1 << 31);
+    const HAS_LABELS: u64 = 1 << 30;
+    /// The kernel gives out no id above 2^22.
+    const TID: u64 = Self::HAS_LABELS - 1;
+
+    fn new(tid: i32) -> Self {
+        Self(tid as u64 & Self::TID)
+    }
+
+    fn is_of(self, tid: i32) -> bool {
+        self != Self::FREED && self.0 & Self::TID == Self::new(tid).0
+    }
+
+    fn serial(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn with_serial(self, serial: u32) -> Self {
+        Self(self.0 & u64::from(u32::MAX) | u64::from(serial) << 32)
+    }
+
+    fn has_labels(self) -> bool {
+        self.0 & Self::HAS_LABELS != 0
+    }
+
+    fn with_labels(self) -> Self {
+        Self(self.0 | Self::HAS_LABELS)
+    }
+
+    fn without_labels(self) -> Self {
+        Self(self.0 & !Self::HAS_LABELS)
+    }
+
+    /// Itself, or [`FREED`](Self::FREED) where nobody needs the slot.
+    fn or_freed(self) -> Self {
+        match self.serial() == 0 && !self.has_labels() {
+            true => Self::FREED,
+            false => self,
+        }
+    }
+}
+
+/// What came of asking for the right to record a thread, with which goes the right to make its clock.
+#[derive(Debug)]
+pub(crate) enum Claim<'s> {
+    /// The caller has it, until it is [released](Slot::release): the slot with its index.
+    Granted(u32, &'s Slot),
+    /// Another has it, under this serial number.
+    Held(u32),
+    /// There are more threads than slots.
+    Full,
+}
+
 /// The table of a process.
 #[derive(Debug)]
 #[repr(C)]
@@ -58,6 +105,7 @@ pub(crate) struct Slots {
     slots: [Slot; SLOTS],
     /// Something is recorded, so what records refer to is kept.
     is_recording: AtomicBool,
+    last_serial: AtomicU32,
 }
 
 static TABLE: AtomicPtr<Slots> = AtomicPtr::new(std::ptr::null_mut());
@@ -103,32 +151,89 @@ impl Slots {
         self.slots.get(index as usize)
     }
 
+    /// A number for a thread, greater than all before it, which no other thread gets as long as this process lives. They are
+    /// compared as [`is_before`] does. *Async-signal-safe.*
+    pub(crate) fn next_serial(&self) -> u32 {
+        // 0 says "no thread of its own".
+        let last = self.last_serial.fetch_add(1, Ordering::Relaxed);
+        match last.wrapping_add(1) {
+            0 => self.next_serial(),
+            serial => serial,
+        }
+    }
+
     /// The slot of a thread, if it has one. *Async-signal-safe.*
     pub(crate) fn find(&self, tid: i32) -> Option<&Slot> {
         for slot in self.probe(tid) {
-            match slot.holder.load(Ordering::Acquire) {
-                0 => return None,
-                holder if is_of(holder, tid) => return Some(slot),
+            match slot.holder() {
+                Holder::UNUSED => return None,
+                holder if holder.is_of(tid) => return Some(slot),
                 _ => {}
             }
         }
         None
     }
 
-    /// The slot of a thread, for `user`, with its index. A new one is zeroed; one that is another user's already is shared.
-    /// `None` where there are more threads than slots.
-    pub(crate) fn claim(&self, tid: i32, user: User) -> Option<(u32, &Slot)> {
+    /// Asks for the right to record a thread under a number that was taken after the thread was seen to exist. Of all who ask,
+    /// the thread itself ([`claim_own`](Self::claim_own)) among them, one has it at a time.
+    pub(crate) fn claim(&self, tid: i32, serial: u32) -> Claim<'_> {
+        self.claim_unless(tid, |holder| match holder.serial() {
+            0 => Ok(holder.with_serial(serial)),
+            held => Err(held),
+        })
+    }
+
+    /// As [`claim`](Self::claim), for the calling thread when it begins. It was given its number before it existed, so a lower one
+    /// on its slot is that of a thread which had its id before and is gone, and a higher one was taken for itself. What a thread
+    /// before it has left in the slot, labels among it, is forgotten.
+    pub(crate) fn claim_own(&self, tid: i32, serial: u32) -> Claim<'_> {
+        if let Some(slot) = self.find(tid) {
+            slot.labels.store(std::ptr::null_mut(), Ordering::Relaxed);
+            slot.release_labels();
+        }
+        self.claim_unless(tid, |holder| match holder.serial() {
+            held if held == 0 || is_before(held, serial) => Ok(holder.with_serial(serial)),
+            held => Err(held),
+        })
+    }
+
+    fn claim_unless(&self, tid: i32, claimed: impl Fn(Holder) -> Result<Holder, u32>) -> Claim<'_> {
+        match self.update(tid, claimed) {
+            None => Claim::Full,
+            Some(Err(held)) => Claim::Held(held),
+            Some(Ok(slot)) => {
+                slot.clear();
+                let index = (std::ptr::from_ref(slot) as usize - self.slots.as_ptr() as usize)
+                    / size_of::<Slot>();
+                Claim::Granted(index as u32, slot)
+            }
+        }
+    }
+
+    /// The calling thread's slot, to put labels into, until that is [released](Slot::release_labels). `None` where there are more
+    /// threads than slots.
+    pub(crate) fn for_labels(&self, tid: i32) -> Option<&Slot> {
+        let updated = self.update(tid, |holder| Ok::<_, u32>(holder.with_labels()));
+        updated?.ok()
+    }
+
+    /// The slot of a thread, or a free one, with the holder that `next` makes of what it is.
+    fn update<E>(
+        &self,
+        tid: i32,
+        next: impl Fn(Holder) -> Result<Holder, E>,
+    ) -> Option<Result<&Slot, E>> {
         loop {
             let mut free = None;
             let mut known = None;
             for slot in self.probe(tid) {
-                match slot.holder.load(Ordering::Acquire) {
-                    0 => {
-                        free = free.or(Some((slot, 0)));
+                match slot.holder() {
+                    Holder::UNUSED => {
+                        free = free.or(Some((slot, Holder::UNUSED)));
                         break;
                     }
-                    FREED => free = free.or(Some((slot, FREED))),
-                    holder if is_of(holder, tid) => {
+                    Holder::FREED => free = free.or(Some((slot, Holder::FREED))),
+                    holder if holder.is_of(tid) => {
                         known = Some((slot, holder));
                         break;
                     }
@@ -136,19 +241,12 @@ impl Slots {
                 }
             }
             let (slot, seen) = known.or(free)?;
-            let claimed = match known {
-                Some((_, holder)) => holder | user as u64,
-                None => tid as u32 as u64 | user as u64,
-            };
-            // A slot that changed meanwhile is looked for again.
-            if slot
-                .holder
-                .compare_exchange(seen, claimed, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-            {
-                let index = (std::ptr::from_ref(slot) as usize - self.slots.as_ptr() as usize)
-                    / size_of::<Slot>();
-                return Some((index as u32, slot));
+            let holder = known.map_or(Holder::new(tid), |(_, holder)| holder);
+            match next(holder) {
+                Err(error) => return Some(Err(error)),
+                // A slot that changed meanwhile is looked for again.
+                Ok(next) if slot.exchange(seen, next) => return Some(Ok(slot)),
+                Ok(_) => {}
             }
         }
     }
@@ -160,71 +258,125 @@ impl Slots {
 }
 
 impl Slot {
-    /// Begins the account of a thread under its number in the running recording.
-    pub(crate) fn begin(&self, serial: u32) {
+    fn holder(&self) -> Holder {
+        Holder(self.holder.load(Ordering::Acquire))
+    }
+
+    fn exchange(&self, seen: Holder, next: Holder) -> bool {
+        self.holder
+            .compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Begins the account of a thread.
+    fn clear(&self) {
         self.lost.store(0, Ordering::Relaxed);
         self.due_ns.store(0, Ordering::Relaxed);
         self.to_pass.store(0, Ordering::Relaxed);
         self.passed.store(0, Ordering::Relaxed);
-        self.serial.store(serial, Ordering::Release);
     }
 
-    /// Ends a user's need; the slot is free once it was the last. What the user kept in it is cleared before.
-    pub(crate) fn release(&self, user: User) {
-        let mut seen = self.holder.load(Ordering::Relaxed);
-        while seen & user as u64 != 0 {
-            let left = seen & !(user as u64);
-            let is_used = left & (User::Recording as u64 | User::Labels as u64) != 0;
-            let next = if is_used { left } else { FREED };
-            match self
-                .holder
-                .compare_exchange_weak(seen, next, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => seen = now,
+    /// The number of the thread in the running recording; 0 where it has none. *Async-signal-safe.*
+    pub(crate) fn serial(&self) -> u32 {
+        self.holder().serial()
+    }
+
+    /// Gives back the right to record the thread of that number, whose clock is gone. Nothing happens if another has it by now.
+    pub(crate) fn release(&self, serial: u32) {
+        self.release_if(|holder| (holder.serial() == serial).then_some(holder.with_serial(0)));
+    }
+
+    /// Says that the thread has no labels any more.
+    pub(crate) fn release_labels(&self) {
+        self.release_if(|holder| holder.has_labels().then_some(holder.without_labels()));
+    }
+
+    fn release_if(&self, next: impl Fn(Holder) -> Option<Holder>) {
+        let mut seen = self.holder();
+        while let Some(next) = next(seen) {
+            if self.exchange(seen, next.or_freed()) {
+                return;
             }
+            seen = self.holder();
         }
     }
 
-    /// Frees the slot of a thread that is gone, whoever its users were. For the thread that has its id now.
-    pub(crate) fn forget_thread(&self) {
-        self.labels.store(std::ptr::null_mut(), Ordering::Relaxed);
-        self.serial.store(0, Ordering::Relaxed);
-        self.holder.store(FREED, Ordering::Release);
-    }
-
-    /// Whether this is a slot of the thread. In a forked child it is nobody's.
+    /// Whether this is a slot of the thread. In a forked child it is nobody's. *Async-signal-safe.*
     pub(crate) fn is_of(&self, tid: i32) -> bool {
-        is_of(self.holder.load(Ordering::Acquire), tid)
+        self.holder().is_of(tid)
     }
 }
 
-fn is_of(holder: u64, tid: i32) -> bool {
-    holder != FREED && holder as u32 == tid as u32
+/// Whether a thread's number was given out before the other one. They are used up after four billion threads, so half of them are
+/// before, and half after.
+fn is_before(serial: u32, other: u32) -> bool {
+    (serial.wrapping_sub(other) as i32) < 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn granted(claim: Claim<'_>) -> (u32, &Slot) {
+        match claim {
+            Claim::Granted(index, slot) => (index, slot),
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    // Ids beyond those that the kernel gives out, so that no other test's thread is meant.
+
     #[test]
     fn slots_are_shared_by_users_and_free_when_none_is_left() {
         let slots = Slots::get_or_make().unwrap();
-        // Beyond the ids that the kernel gives out, so that no other test's thread is meant.
         let (tid, colliding) = (1 << 24, (1 << 24) + SLOTS as i32);
         assert!(slots.find(tid).is_none());
-        let (index, slot) = slots.claim(tid, User::Recording).unwrap();
-        let (other_index, other) = slots.claim(colliding, User::Recording).unwrap();
+        let (index, slot) = granted(slots.claim(tid, 7));
+        let (other_index, other) = granted(slots.claim(colliding, 8));
         assert_ne!(index, other_index);
-        assert_eq!(slots.claim(tid, User::Labels).unwrap().0, index);
-        slot.release(User::Recording);
+        assert!(std::ptr::eq(slots.for_labels(tid).unwrap(), slot));
+        slot.release(7);
         assert!(slots.find(tid).is_some_and(|s| std::ptr::eq(s, slot)));
-        slot.release(User::Labels);
+        slot.release_labels();
         assert!(slots.find(tid).is_none());
         let found = slots.find(colliding).unwrap();
         assert!(std::ptr::eq(found, other), "a freed slot ends no search");
-        other.release(User::Recording);
-        assert_eq!(slots.claim(colliding, User::Labels).unwrap().0, index);
-        slot.release(User::Labels);
+        other.release(8);
+        assert!(std::ptr::eq(slots.for_labels(colliding).unwrap(), slot));
+        slot.release_labels();
+    }
+
+    #[test]
+    fn one_has_the_right_to_record_a_thread() {
+        let slots = Slots::get_or_make().unwrap();
+        let tid = (1 << 24) + 1000;
+        let [gone, own, scans, later] = [(); 4].map(|()| slots.next_serial());
+        let (_, slot) = granted(slots.claim(tid, gone));
+        let _ = slots.for_labels(tid);
+        slot.lost.store(1, Ordering::Relaxed);
+        slot.due_ns.store(1, Ordering::Relaxed);
+        // The one of an earlier thread is the new one's, whose scan comes too late.
+        let (_, own_slot) = granted(slots.claim_own(tid, own));
+        assert!(std::ptr::eq(own_slot, slot));
+        assert_eq!(slot.lost.load(Ordering::Relaxed), 0);
+        assert_eq!(slot.due_ns.load(Ordering::Relaxed), 0);
+        assert!(matches!(slots.claim(tid, scans), Claim::Held(by) if by == own));
+        // What is done for the earlier one comes too late, too.
+        slot.release(gone);
+        assert_eq!(slot.serial(), own);
+        slot.release(own);
+        assert!(slots.find(tid).is_none(), "its labels went with it");
+        // The scan is first.
+        granted(slots.claim(tid, scans));
+        assert!(matches!(slots.claim_own(tid, own), Claim::Held(by) if by == scans));
+        assert!(matches!(slots.claim(tid, later), Claim::Held(by) if by == scans));
+        slots.find(tid).unwrap().release(scans);
+        assert!(slots.find(tid).is_none());
+    }
+
+    #[test]
+    fn numbers_are_compared_around_the_end() {
+        assert!(is_before(1, 2) && !is_before(2, 2) && !is_before(2, 1));
+        assert!(is_before(u32::MAX, 1) && !is_before(1, u32::MAX));
     }
 }

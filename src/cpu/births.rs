@@ -1,23 +1,23 @@
 //! Threads that arm themselves: what the hook on thread creation runs on a new thread, and what the flusher is told of it.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::arming::{Armed, Arming, Budget, ThreadClock};
 use super::events::Events;
 use super::recorder::{Owner, Recorder};
-use crate::slots::{Slots, User};
+use crate::slots::{Claim, Slots};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
 use crate::sys::futex::Futex;
 use crate::sys::thread::{current_name, current_tid};
+use crate::sys::thread_hook::Callbacks;
 
 /// What threads are armed with, and those that have begun or ended since the flusher last asked.
 #[derive(Debug, Default)]
 pub(super) struct Births {
     told: Mutex<Told>,
-    last_serial: AtomicU32,
     pub(super) budget: Budget,
 }
 
@@ -99,19 +99,6 @@ impl Births {
         std::mem::replace(&mut self.told.lock().events, room)
     }
 
-    /// A number for a thread, which no other thread gets as long as this process lives.
-    pub(super) fn next_serial(&self) -> u32 {
-        // 0 says "no thread of its own".
-        match self
-            .last_serial
-            .fetch_add(1, Ordering::Relaxed)
-            .wrapping_add(1)
-        {
-            0 => self.next_serial(),
-            serial => serial,
-        }
-    }
-
     /// Gives the room back, once nobody tells anything any more.
     pub(super) fn forget(&self) {
         drop(self.take(Vec::new()));
@@ -137,8 +124,20 @@ impl Births {
     }
 }
 
+/// What the hook on thread creation calls.
+pub(super) const CALLBACKS: Callbacks = Callbacks { create, begin, end };
+
+/// A serial number for a thread that is about to be created, for its [`begin`]. Runs on the thread that creates it.
+fn create() -> u32 {
+    Slots::get().map_or(0, Slots::next_serial)
+}
+
 /// Runs on a thread that begins, before anything of its own. Whether [`end`] is to run when it ends.
-pub(super) fn begin() -> bool {
+fn begin(serial: u32) -> bool {
+    if serial == 0 {
+        // There were no slots when it was created.
+        return false;
+    }
     let Some((recording, recorder)) = running() else {
         return false;
     };
@@ -147,14 +146,17 @@ pub(super) fn begin() -> bool {
         return false;
     };
     let tid = current_tid();
-    let Some(slot) = take_slot(recorder.slots, tid) else {
-        return false;
+    #[cfg(test)]
+    tests::dawdle(&tests::BEFORE_CLAIM_NS);
+    let (slot, taken) = match recorder.slots.claim_own(tid, serial) {
+        Claim::Granted(slot, taken) => (slot, taken),
+        // A scan was first, and has armed it or is about to.
+        Claim::Held(_) => return true,
+        Claim::Full => return false,
     };
     let births = &recorder.births;
-    let serial = births.next_serial();
-    if let Some(taken) = recorder.slots.at(slot) {
-        taken.begin(serial);
-    }
+    #[cfg(test)]
+    tests::dawdle(&tests::BEFORE_CLOCK_NS);
     let cpu_ns = Clock::THREAD_CPU.now_ns().unwrap_or(0);
     let armed = arm(&arming, recorder, tid, slot, serial);
     let born = Event::Born(Born {
@@ -180,15 +182,13 @@ pub(super) fn begin() -> bool {
         }
         births.budget.give_back(clock);
     }
-    if let Some(taken) = recorder.slots.at(slot) {
-        taken.serial.store(0, Ordering::Relaxed);
-        taken.release(User::Recording);
-    }
+    drop(untold);
+    taken.release(serial);
     false
 }
 
 /// Runs on a thread that ends, when nothing of its own is left to run.
-pub(super) fn end() {
+fn end() {
     let Some((recording, recorder)) = running() else {
         return;
     };
@@ -197,7 +197,7 @@ pub(super) fn end() {
         return;
     };
     let ended = Ended {
-        serial: slot.serial.load(Ordering::Relaxed),
+        serial: slot.serial(),
         tid,
         at: Instant::now(),
         cpu_ns: Clock::THREAD_CPU.now_ns().unwrap_or(0),
@@ -218,14 +218,6 @@ pub(super) fn arm(arming: &Arming, recorder: &Recorder, tid: i32, slot: u32, ser
         Some(taken) => arming.arm(tid, (slot, taken), random, budget, events),
         None => Armed::default(),
     }
-}
-
-/// A slot for a new thread. Where one of its id is left, its thread is gone.
-fn take_slot(slots: &Slots, tid: i32) -> Option<u32> {
-    if let Some(stale) = slots.find(tid) {
-        stale.forget_thread();
-    }
-    Some(slots.claim(tid, User::Recording)?.0)
 }
 
 fn running() -> Option<(u32, &'static Recorder)> {
@@ -256,7 +248,114 @@ fn random(key: (u32, u32)) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
+    use crate::cpu::{Engine, Profiler};
+    use crate::process;
+    use crate::profile::{LabelValue, Profile};
+
+    /// CPU time that threads take before they claim their slots, and between that and their clocks: so that scans find them there.
+    pub(super) static BEFORE_CLAIM_NS: AtomicU64 = AtomicU64::new(0);
+    pub(super) static BEFORE_CLOCK_NS: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn dawdle(ns: &AtomicU64) {
+        burn(ns.load(Ordering::Relaxed));
+    }
+
+    fn burn(ns: u64) {
+        let cpu_ns = || Clock::THREAD_CPU.now_ns().unwrap();
+        let end = cpu_ns() + ns;
+        while ns > 0 && cpu_ns() < end {}
+    }
+
+    #[test]
+    fn a_thread_has_one_clock_whether_a_scan_or_itself_is_first() {
+        for engine in ["auto", "timer"] {
+            process::succeed_and_show(
+                process::child("cpu::births::tests::child_of_slow_births").env("ENGINE", engine),
+            );
+        }
+    }
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    #[ignore = "a child process"]
+    fn child_of_slow_births() {
+        let engine = match std::env::var("ENGINE").as_deref() {
+            Ok("timer") => Engine::ThreadTimer,
+            _ => Engine::Auto,
+        };
+        let recording = Profiler::new()
+            .engine(engine)
+            .frequency_hz(1000)
+            .symbolize(false)
+            .start()
+            .unwrap();
+        assert!(recording.stats().threads_hooked);
+        // Scans come every 10 ms where there are new threads; the second that finds one may take it.
+        let slow = [(0, 0), (40, 0), (0, 40), (40, 40), (1, 1)];
+        let mut clocks_ms = Vec::new();
+        for (before_claim, before_clock) in slow {
+            BEFORE_CLAIM_NS.store(before_claim * MS, Ordering::Relaxed);
+            BEFORE_CLOCK_NS.store(before_clock * MS, Ordering::Relaxed);
+            for _ in 0..3 {
+                let armed = recording.stats().threads_armed;
+                let threads: [_; 8] = std::array::from_fn(|i| {
+                    let thread = std::thread::Builder::new().name(name(clocks_ms.len() + i));
+                    let body = || {
+                        burn(30 * MS);
+                        (Clock::THREAD_CPU.now_ns().unwrap() / MS) as i64
+                    };
+                    thread.spawn(body).unwrap()
+                });
+                clocks_ms.extend(threads.map(|thread| thread.join().unwrap()));
+                assert_eq!(recording.stats().threads_armed, armed + 8);
+            }
+        }
+        let profile = recording.stop().unwrap();
+        let stats = recording.stats();
+        assert_eq!(stats.foreign_signals, 0, "{stats}");
+        assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+        let ticks = ticks_in_stacks(&profile, clocks_ms.len());
+        let (most, least) = (ticks.iter().max().unwrap(), ticks.iter().min().unwrap());
+        process::figure!(
+            "slow births: {least} to {most} ticks in stacks, at least 30 by the clocks"
+        );
+        for (i, (&ticks, clock_ms)) in ticks.iter().zip(clocks_ms).enumerate() {
+            // One more for the period that has begun, and one for the random phase of events.
+            assert!(
+                ticks > 0 && ticks <= clock_ms + 2,
+                "{}: {ticks} ticks of {clock_ms} ms\n{stats}",
+                name(i)
+            );
+        }
+    }
+
+    fn name(i: usize) -> String {
+        format!("slow-{i:03}")
+    }
+
+    /// Ticks in the stacks of each thread.
+    fn ticks_in_stacks(profile: &Profile, threads: usize) -> Vec<i64> {
+        let mut ticks = vec![0; threads];
+        for sample in profile.samples() {
+            let thread = sample.labels.iter().find_map(|label| match label.value {
+                LabelValue::Str(text) => profile.string(text).strip_prefix("slow-")?.parse().ok(),
+                _ => None,
+            });
+            // Time in no stack has a place without an address.
+            let is_stack = profile.location(sample.stack[0]).address != 0;
+            if let Some(ticks) = thread
+                .and_then(|i: usize| ticks.get_mut(i))
+                .filter(|_| is_stack)
+            {
+                *ticks += sample.values[0];
+            }
+        }
+        ticks
+    }
 
     #[test]
     fn phases_are_spread_over_the_period() {

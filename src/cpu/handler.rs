@@ -95,7 +95,7 @@ pub(super) extern "C" fn on_signal(
     {
         set_period(fd, period_ns);
     }
-    let serial = slot.map_or(0, |slot| slot.serial.load(Ordering::Relaxed));
+    let serial = slot.map_or(0, Slot::serial);
     let tid = match (serial, tid) {
         // A clock that is being deleted: its slot is nobody's by now.
         (0, 0) => current_tid(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::node::{Node, let_go};
-use crate::slots::{Slot, Slots, User};
+use crate::slots::{Slot, Slots};
 use crate::sys::thread::current_tid;
 
 thread_local! {
@@ -66,7 +66,7 @@ impl Mine {
             return None;
         }
         let tid = current_tid();
-        let (_, slot) = Slots::get_or_make().ok()?.claim(tid, User::Labels)?;
+        let slot = Slots::get_or_make().ok()?.for_labels(tid)?;
         self.slot.set(Some((tid, slot)));
         Some(slot)
     }
@@ -79,7 +79,7 @@ impl Drop for Mine {
             let_go(before);
         }
         if let Some(slot) = self.slot(false) {
-            slot.release(User::Labels);
+            slot.release_labels();
         }
     }
 }

@@ -154,12 +154,11 @@ impl Drop for Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slots::User;
 
     #[test]
     fn a_sampled_label_is_kept_until_the_lanes_were_emptied() {
         let slots = Slots::get_or_make().unwrap();
-        let (_, slot) = slots.claim(current_tid(), User::Labels).unwrap();
+        let slot = slots.for_labels(current_tid()).unwrap();
         let node = Node::new(None, "key".into(), "value".into());
         let seen = Arc::downgrade(&node);
         slot.labels
@@ -184,6 +183,6 @@ mod tests {
         let_go(Some(unsampled));
         assert!(seen.upgrade().is_none());
         slots.set_recording(false);
-        slot.release(User::Labels);
+        slot.release_labels();
     }
 }

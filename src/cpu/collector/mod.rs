@@ -164,7 +164,7 @@ impl Collector {
         }) else {
             return;
         };
-        if let Ok(hook) = ThreadHook::install(births::begin, births::end, generation, &maps) {
+        if let Ok(hook) = ThreadHook::install(births::CALLBACKS, generation, &maps) {
             self.hook = Some(hook);
             self.threads.expect_births();
         }

@@ -17,7 +17,7 @@ impl Threads {
             .values()
             .filter_map(|live| {
                 let slot = self.recorder.slots.at(live.slot)?;
-                (slot.serial.load(Ordering::Relaxed) == live.serial)
+                (slot.serial() == live.serial)
                     .then(|| (live.serial, slot.lost.load(Ordering::Relaxed)))
             })
             .collect();

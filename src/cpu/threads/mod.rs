@@ -19,7 +19,7 @@ pub(super) use account::Account;
 use looks::FIRST_LOOK;
 
 use crate::aggregate::ThreadLabels;
-use crate::slots::User;
+use crate::slots::Claim;
 use crate::sys::clock::Clock;
 use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
 
@@ -170,7 +170,7 @@ impl Threads {
                 continue;
             };
             match number < at_once {
-                true => self.discover(tid, Some(cpu_ns)),
+                true => _ = self.discover(tid, Some(cpu_ns)),
                 false => self.left_to_arm.push((tid, cpu_ns)),
             }
         }
@@ -217,10 +217,9 @@ impl Threads {
                 {
                     continue;
                 }
-                if self.is_hooked && self.may_arm_itself(tid) {
+                let may_arm_itself = self.is_hooked && self.may_arm_itself(tid);
+                if may_arm_itself || !self.discover(tid, None) {
                     waiting.insert(tid);
-                } else {
-                    self.discover(tid, None);
                 }
             }
             self.newcomers = waiting;
@@ -244,37 +243,33 @@ impl Threads {
         !self.newcomers.is_empty()
     }
 
-    /// Whether a thread that was just found may be about to arm itself: two clocks would count its time twice.
+    /// Whether a thread that was just found may be about to arm itself, as it better does: it knows when it began.
     fn may_arm_itself(&self, tid: i32) -> bool {
         let cpu = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
         !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS
     }
 
-    /// A thread that was found, with its CPU time when the recording started, if it ran then: that is not the recording's.
-    fn discover(&mut self, tid: i32, before_ns: Option<u64>) {
+    /// Arms a thread that was found, unless it is arming itself right now, as the answer says: then it is heard of in a moment.
+    /// `before_ns` is its CPU time when the recording started, if it ran then: that is not the recording's.
+    fn discover(&mut self, tid: i32, before_ns: Option<u64>) -> bool {
         let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
-            return;
+            return true;
         };
         // Names of those that run at the start are read a little later, so that the start takes less time.
         let identity = match before_ns {
             Some(_) => None,
             None => match identity(tid) {
                 Some(identity) => Some(identity),
-                None => return,
+                None => return true,
             },
         };
         let slots = self.recorder.slots;
-        if let Some(stale) = slots.find(tid)
-            && stale.serial.load(Ordering::Relaxed) != 0
-        {
-            // Of a thread that had the id before.
-            stale.release(User::Recording);
-        }
-        let Some((slot, taken)) = slots.claim(tid, User::Recording) else {
-            return;
+        let serial = slots.next_serial();
+        let slot = match slots.claim(tid, serial) {
+            Claim::Granted(slot, _) => slot,
+            Claim::Held(_) => return false,
+            Claim::Full => return true,
         };
-        let serial = self.recorder.births.next_serial();
-        taken.begin(serial);
         let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
         let account = Account {
             unarmed_ns: cpu_ns.saturating_sub(before_ns.unwrap_or(0)),
@@ -284,6 +279,7 @@ impl Threads {
         };
         self.enlist(tid, serial, slot, armed, account, identity);
         self.note_came(tid, Instant::now());
+        true
     }
 
     fn enlist(
@@ -301,10 +297,9 @@ impl Threads {
             is_gone,
         } = armed;
         if is_gone {
-            self.recorder.slots.at(slot).into_iter().for_each(|slot| {
-                slot.serial.store(0, Ordering::Relaxed);
-                slot.release(User::Recording);
-            });
+            if let Some(slot) = self.recorder.slots.at(slot) {
+                slot.release(serial);
+            }
             self.unseen.unarmed_ns += account.unarmed_ns;
             return;
         }
@@ -378,17 +373,20 @@ impl Threads {
         if let Some(cpu_ns) = cpu_ns {
             thread.account.see(cpu_ns);
         }
-        if let Some(slot) = self.recorder.slots.at(gone.slot)
-            && slot.serial.load(Ordering::Relaxed) == gone.serial
-        {
-            thread.account.lost = slot.lost.load(Ordering::Relaxed);
-            slot.serial.store(0, Ordering::Relaxed);
-            slot.release(User::Recording);
-        }
         if !thread.is_sampled && !thread.is_blocking && !is_kept {
             self.fading.push(gone.serial);
         }
         self.stop_clock(gone.slot, gone.clock);
+        // After its clock: from here on the thread can have another.
+        if let Some(slot) = self.recorder.slots.at(gone.slot)
+            && slot.serial() == gone.serial
+        {
+            let lost = slot.lost.load(Ordering::Relaxed);
+            slot.release(gone.serial);
+            if let Some(thread) = self.known.get_mut(&gone.serial) {
+                thread.account.lost = lost;
+            }
+        }
     }
 
     /// Before the lanes are emptied: the threads to [`forget`](Self::forget) after that, unless they turn up in them.
@@ -441,12 +439,14 @@ impl Threads {
             return live.serial;
         }
         // Sent by a thread that began after the last scan, and that may be gone already.
-        let serial = self.recorder.births.next_serial();
+        let serial = self.recorder.slots.next_serial();
         let identity = identity(tid);
-        let Some((slot, taken)) = self.recorder.slots.claim(tid, User::Recording) else {
-            return serial;
+        let slot = match self.recorder.slots.claim(tid, serial) {
+            Claim::Granted(slot, _) => slot,
+            // It was arming itself.
+            Claim::Held(serial) => return serial,
+            Claim::Full => return serial,
         };
-        taken.begin(serial);
         let cpu_ns = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
         let account = Account {
             unarmed_ns: cpu_ns,
@@ -527,11 +527,8 @@ impl Threads {
             }
         }
         for live in self.live.values() {
-            if let Some(slot) = self.recorder.slots.at(live.slot)
-                && slot.serial.load(Ordering::Relaxed) == live.serial
-            {
-                slot.serial.store(0, Ordering::Relaxed);
-                slot.release(User::Recording);
+            if let Some(slot) = self.recorder.slots.at(live.slot) {
+                slot.release(live.serial);
             }
         }
         self.live.clear();

@@ -52,7 +52,8 @@ static HOOKS: AtomicUsize = AtomicUsize::new(0);
 struct Page {
     /// The number of the hook that is installed; 0 is none.
     owner: AtomicUsize,
-    /// What it has new threads run; null while none is installed.
+    /// Its [`Callbacks`]; null while none is installed.
+    create: AtomicPtr<()>,
     begin: AtomicPtr<()>,
 }
 
@@ -83,6 +84,18 @@ impl Page {
     }
 }
 
+/// What a hook calls. None of them may panic; their errno is nobody's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Callbacks {
+    /// On the thread that creates another one, before that exists, and with whatever locks are held there: a number for it.
+    pub(crate) create: fn() -> u32,
+    /// On the new thread, with its number, before its start routine, as ordinary code with the signal mask that the thread was
+    /// given, and with cancellation disabled. Whether `end` is to run when the thread ends.
+    pub(crate) begin: fn(u32) -> bool,
+    /// On a thread that ends, with cancellation disabled, if there was memory to remember what `begin` has answered.
+    pub(crate) end: fn(),
+}
+
 /// An installed hook; dropping it takes it out.
 #[derive(Debug)]
 pub(crate) struct ThreadHook {
@@ -95,12 +108,8 @@ pub(crate) struct ThreadHook {
 }
 
 impl ThreadHook {
-    /// Has each new thread run `begin` before its start routine, as ordinary code with the signal mask that the thread was
-    /// given, and `end` when it ends, if `begin` answered true (and there was memory to remember that).
-    ///
-    /// Both run with cancellation disabled, and their errno is nobody's. They must not panic. Both may run after the hook was
-    /// taken out, for threads that were on their way or lived longer; and `end` alone in a forked child, in which the thread
-    /// that forked ends.
+    /// Has each new thread numbered, and run what `callbacks` has for it. That may happen after the hook was taken out, for
+    /// threads that were on their way or lived longer; and `end` alone in a forked child, in which the thread that forked ends.
     ///
     /// `generation` must have been taken before `maps` were read: so it is known that the maps are of these modules.
     ///
@@ -109,8 +118,7 @@ impl ThreadHook {
     /// If another hook is installed, if no module defines `pthread_create` (a static executable), and where the system has
     /// no page or no key of thread-specific data to give.
     pub(crate) fn install(
-        begin: fn() -> bool,
-        end: fn(),
+        callbacks: Callbacks,
         generation: Generation,
         maps: &Maps,
     ) -> io::Result<Self> {
@@ -133,14 +141,17 @@ impl ThreadHook {
             generation,
             retries: 0,
         };
-        ending::set(end)?;
+        ending::set(callbacks.end)?;
         if got::definition(NAME).is_none() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 "no loaded module defines pthread_create: the program is linked statically",
             ));
         }
-        page.begin.store(begin as *mut (), Ordering::Release);
+        page.create
+            .store(callbacks.create as *mut (), Ordering::Release);
+        page.begin
+            .store(callbacks.begin as *mut (), Ordering::Release);
         hook.refresh(generation, maps);
         Ok(hook)
     }
@@ -189,6 +200,7 @@ impl Drop for ThreadHook {
     fn drop(&mut self) {
         // In a forked child the page was wiped: the hook is the parent's, and the child may have its own by now.
         if self.page.owner.load(Ordering::Acquire) == self.number {
+            self.page.create.store(ptr::null_mut(), Ordering::Release);
             self.page.begin.store(ptr::null_mut(), Ordering::Release);
             got::restore(NAME, stand_in());
             self.page.owner.store(0, Ordering::Release);
@@ -210,9 +222,11 @@ unsafe extern "C-unwind" fn create(
 ) -> libc::c_int {
     // SAFETY: a word leads here only once the real function is known, and that has this signature.
     let real = unsafe { std::mem::transmute::<*mut (), Create>(REAL.load(Ordering::Acquire)) };
-    let cell = is_installed()
-        .then(|| Cell::claim(start.expose_provenance(), argument.expose_provenance()));
-    let Some(cell) = cell.flatten() else {
+    let cell = number().and_then(|number| {
+        let (start, argument) = (start.expose_provenance(), argument.expose_provenance());
+        Cell::claim(start, argument, number)
+    });
+    let Some(cell) = cell else {
         // SAFETY: the caller's own call.
         return unsafe { real(thread, attributes, start, argument) };
     };
@@ -227,19 +241,26 @@ unsafe extern "C-unwind" fn create(
     error
 }
 
-fn is_installed() -> bool {
-    Page::get().is_some_and(|page| !page.begin.load(Ordering::Acquire).is_null())
+/// A number for a thread that the calling one is about to create, if a hook is installed.
+fn number() -> Option<u32> {
+    let create = Page::get()?.create.load(Ordering::Acquire);
+    if create.is_null() {
+        return None;
+    }
+    // SAFETY: `install` stored a function of that type.
+    let create = unsafe { std::mem::transmute::<*mut (), fn() -> u32>(create) };
+    Some(create())
 }
 
 /// Runs `begin` on the calling thread, if a hook is installed, and answers what it answers.
-fn introduce() -> bool {
+fn introduce(number: u32) -> bool {
     let begin = Page::get().map(|page| page.begin.load(Ordering::Acquire));
     let Some(begin) = begin.filter(|begin| !begin.is_null()) else {
         return false;
     };
     // SAFETY: `install` stored a function of that type.
-    let begin = unsafe { std::mem::transmute::<*mut (), fn() -> bool>(begin) };
-    without_cancellation(begin)
+    let begin = unsafe { std::mem::transmute::<*mut (), fn(u32) -> bool>(begin) };
+    without_cancellation(|| begin(number))
 }
 
 /// Runs `f` as a thread that cannot be cancelled: cancellation unwinds the stack by force, which must not pass a frame of Rust's.

@@ -2,6 +2,8 @@
 
 #[path = "../../../tests/support/mod.rs"]
 mod support;
+#[path = "../../../tests/support/work.rs"]
+mod work;
 
 mod libraries;
 mod storms;
@@ -9,7 +11,7 @@ mod storms;
 use crate::process;
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::*;
 use crate::sys::dynamic::Dynamic;
@@ -24,7 +26,17 @@ thread_local! {
     static IS_BEGUN: Cell<bool> = const { Cell::new(false) };
 }
 
-fn begin() -> bool {
+/// The last number that was given out.
+static LAST: AtomicU32 = AtomicU32::new(0);
+
+const CALLBACKS: Callbacks = Callbacks { create, begin, end };
+
+fn create() -> u32 {
+    LAST.fetch_add(1, Ordering::SeqCst) + 1
+}
+
+fn begin(number: u32) -> bool {
+    assert!(number > 0 && number <= LAST.load(Ordering::SeqCst));
     IS_BEGUN.set(true);
     BEGUN.fetch_add(1, Ordering::SeqCst);
     WANTS_END.load(Ordering::SeqCst)
@@ -41,7 +53,7 @@ fn seen() -> (usize, usize) {
 
 fn install() -> ThreadHook {
     let generation = Generation::now();
-    ThreadHook::install(begin, end, generation, &Maps::read().unwrap()).unwrap()
+    ThreadHook::install(CALLBACKS, generation, &Maps::read().unwrap()).unwrap()
 }
 
 fn refresh(hook: &mut ThreadHook) {
@@ -151,7 +163,7 @@ fn child_with_threads() {
         assert!(std::thread::spawn(|| IS_BEGUN.get()).join().unwrap());
         // The standard library's `join` is the C library's.
         assert_eq!(seen(), (round * 2, round * 2));
-        let second = ThreadHook::install(begin, end, Generation::now(), &Maps::read().unwrap());
+        let second = ThreadHook::install(CALLBACKS, Generation::now(), &Maps::read().unwrap());
         assert_eq!(second.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         drop(hook);
         assert_eq!(before, Words::now());
@@ -230,7 +242,7 @@ fn child_that_looks_at_stacks() {
         });
         stack
     }
-    fn introduce() -> bool {
+    fn introduce(_: u32) -> bool {
         *INTRODUCED.lock().unwrap() = stack();
         false
     }
@@ -241,7 +253,11 @@ fn child_that_looks_at_stacks() {
     run(start, 0);
     let without = STARTED.lock().unwrap().clone();
     let generation = Generation::now();
-    let _hook = ThreadHook::install(introduce, end, generation, &Maps::read().unwrap()).unwrap();
+    let callbacks = Callbacks {
+        begin: introduce,
+        ..CALLBACKS
+    };
+    let _hook = ThreadHook::install(callbacks, generation, &Maps::read().unwrap()).unwrap();
     run(start, 0);
     let with = STARTED.lock().unwrap().clone();
     assert_eq!(with, without);

@@ -18,8 +18,8 @@ struct Launch {
 /// A thread's part before its own: gives the cell back and introduces the thread.
 extern "C" fn prepare(cell: *const Cell) -> Launch {
     // SAFETY: the hook passes a cell of its static pool, which it filled for this thread alone.
-    let (start, argument) = unsafe { &*cell }.take();
-    if introduce() {
+    let (start, argument, number) = unsafe { &*cell }.take();
+    if introduce(number) {
         ending::expect();
     }
     Launch { start, argument }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::libraries::{Library, build};
+use super::work::StopOnDrop;
 use super::*;
 
 const STORM: Duration = Duration::from_secs(1);
@@ -31,15 +32,28 @@ fn threads_begin_while_the_hook_comes_and_goes() {
 #[ignore = "a child process"]
 fn child_in_a_storm_of_threads() {
     let before = Words::now().values;
+    let is_over = AtomicBool::new(false);
     let installed = std::thread::scope(|scope| {
-        let threads = [1, 2].map(|i| {
-            scope.spawn(move || for_a_while(|| assert_eq!(run(add_one, i * 100), i * 100 + 1)))
-        });
-        let installed = for_a_while(|| drop(install()));
-        for thread in threads {
-            println!("{} threads", thread.join().unwrap());
+        let is_over = StopOnDrop(&is_over);
+        for i in [1, 2] {
+            let is_over = is_over.0;
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(run(add_one, i * 100), i * 100 + 1);
+                }
+            });
         }
-        installed
+        let mut is_held = false;
+        for_a_while(|| {
+            let hook = install();
+            let (begun, _) = seen();
+            is_held = !is_held;
+            // Every other time until a thread has begun with it, which in a moment alone may never happen.
+            while is_held && seen().0 == begun {
+                std::thread::yield_now();
+            }
+            drop(hook);
+        })
     });
     println!("{installed} times installed, {:?} began and ended", seen());
     assert_eq!(seen().0, seen().1);
