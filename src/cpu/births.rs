@@ -4,13 +4,15 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::arming::{Armed, Arming, Budget, ThreadClock};
+use super::arming::{Armed, Arming, Budget};
+use super::choice::{QUIET, SIGNAL};
 use super::events::Events;
 use super::recorder::{Owner, Recorder};
 use crate::slots::{Claim, Slots};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
 use crate::sys::futex::Futex;
+use crate::sys::signal::block;
 use crate::sys::thread::{current_name, current_tid};
 use crate::sys::thread_hook::Callbacks;
 
@@ -177,11 +179,9 @@ fn begin(serial: u32) -> bool {
         ..
     }) = &untold
     {
-        if let ThreadClock::PerfEvent(event) = clock {
-            recorder.events.clear(event.fd(), arming.cookie(slot));
-        }
         births.budget.give_back(clock);
     }
+    // The clock before the right to have one.
     drop(untold);
     taken.release(serial);
     false
@@ -196,6 +196,8 @@ fn end() {
     let Some(slot) = recorder.slots.find(tid) else {
         return;
     };
+    // What its clock sent from here on would come when that is deleted already.
+    block([SIGNAL, QUIET]);
     let ended = Ended {
         serial: slot.serial(),
         tid,

@@ -233,6 +233,19 @@ unsafe fn unblock_faults(set: *mut libc::sigset_t) {
     }
 }
 
+/// Blocks signals on the calling thread, which is about to end.
+pub(crate) fn block(signals: [libc::c_int; 2]) {
+    // SAFETY: a signal set is plain data; the calls fill and read it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 /// Runs `f` with every signal blocked that can be sent from outside, so that a thread begun in it starts that way.
 /// Signals that a fault raises stay as they are: the host's crash reporter sees a fault of ours, too.
 pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {

@@ -102,8 +102,12 @@ fn is_function(name: &str, function: &str) -> bool {
         .is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
-/// Where Rust's threads begin: they do so, and end, outside of what they run.
-const THREAD_START: &str = "new::thread_start";
+/// Where threads begin and end, outside of what they run: Rust's, and before and after that all that sigprof hooks.
+const NOT_ITS_OWN: [&str; 3] = [
+    "new::thread_start",
+    "trampoline::begin",
+    "ending::destructor",
+];
 
 /// Judges the stacks of the threads of a name, and shows figures of them.
 pub fn judge(profile: &Profile, thread: &str, expected: &Expected, turns: u64) -> Verdict {
@@ -128,7 +132,7 @@ pub fn judge(profile: &Profile, thread: &str, expected: &Expected, turns: u64) -
                 let last = stack.names.last().copied().unwrap_or_default();
                 *ends.entry((why, last)).or_default() += count;
             }
-            None if !stack.has(THREAD_START)
+            None if !NOT_ITS_OWN.iter().any(|function| stack.has(function))
                 && !expected.roots.iter().any(|root| stack.has(root)) =>
             {
                 *rootless.entry(stack.names.join(" < ")).or_default() += count;

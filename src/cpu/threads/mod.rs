@@ -409,11 +409,16 @@ impl Threads {
 
     fn stop_clock(&self, slot: u32, clock: Option<ThreadClock>) {
         let Some(clock) = clock else { return };
-        if let ThreadClock::PerfEvent(event) = &clock {
-            let cookie = self.arming.cookie(slot);
-            self.recorder.events.clear(event.fd(), cookie);
-        }
         self.recorder.births.budget.give_back(&clock);
+        let fd = match &clock {
+            ThreadClock::PerfEvent(event) => Some(event.fd()),
+            ThreadClock::Timer(_) => None,
+        };
+        drop(clock);
+        // What it has sent until now was known as its own.
+        if let Some(fd) = fd {
+            self.recorder.events.clear(fd, self.arming.cookie(slot));
+        }
     }
 
     /// The serial number that a sample is counted under: that of its own clock's thread, or of the live thread of an id.
@@ -499,14 +504,12 @@ impl Threads {
 
     fn stop_clocks(&mut self) {
         self.left_to_arm.clear();
-        let clocks: Vec<_> = self
-            .live
-            .values_mut()
-            .map(|live| (live.slot, live.clock.take()))
-            .collect();
-        clocks
-            .into_iter()
-            .for_each(|(slot, clock)| self.stop_clock(slot, clock));
+        for live in self.live.values_mut() {
+            // What events have sent can still be on its way to a thread that waits for a CPU, and is to be known as theirs.
+            if let Some(clock) = live.clock.take() {
+                self.recorder.births.budget.give_back(&clock);
+            }
+        }
     }
 
     /// Deletes all clocks, and makes no more.
