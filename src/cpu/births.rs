@@ -292,7 +292,6 @@ mod tests {
         let recording = Profiler::new()
             .engine(engine)
             .frequency_hz(1000)
-            .symbolize(false)
             .start()
             .unwrap();
         assert!(recording.stats().threads_hooked);
