@@ -249,7 +249,7 @@ fn random(key: (u32, u32)) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
@@ -260,8 +260,10 @@ mod tests {
     /// CPU time that threads take before they claim their slots, and between that and their clocks: so that scans find them there.
     pub(super) static BEFORE_CLAIM_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLOCK_NS: AtomicU64 = AtomicU64::new(0);
+    /// CPU time that a scan takes after it has listed the threads: so that others begin meanwhile.
+    pub(in crate::cpu) static AFTER_LIST_NS: AtomicU64 = AtomicU64::new(0);
 
-    pub(super) fn dawdle(ns: &AtomicU64) {
+    pub(in crate::cpu) fn dawdle(ns: &AtomicU64) {
         burn(ns.load(Ordering::Relaxed));
     }
 
@@ -296,14 +298,23 @@ mod tests {
             .unwrap();
         assert!(recording.stats().threads_hooked);
         // Scans come every 10 ms where there are new threads; the second that finds one may take it.
-        let slow = [(0, 0), (40, 0), (0, 40), (40, 40), (1, 1)];
+        let slow = [
+            (0, 0, 0),
+            (40, 0, 0),
+            (0, 40, 0),
+            (40, 40, 0),
+            (1, 1, 0),
+            (0, 0, 10),
+        ];
         let mut clocks_ms = Vec::new();
-        for (before_claim, before_clock) in slow {
+        for (before_claim, before_clock, after_list) in slow {
+            AFTER_LIST_NS.store(after_list * MS, Ordering::Relaxed);
             BEFORE_CLAIM_NS.store(before_claim * MS, Ordering::Relaxed);
             BEFORE_CLOCK_NS.store(before_clock * MS, Ordering::Relaxed);
             for _ in 0..3 {
                 let armed = recording.stats().threads_armed;
                 let threads: [_; 8] = std::array::from_fn(|i| {
+                    std::thread::sleep(Duration::from_millis(after_list / 2));
                     let thread = std::thread::Builder::new().name(name(clocks_ms.len() + i));
                     let body = || {
                         burn(30 * MS);
@@ -324,10 +335,12 @@ mod tests {
         process::figure!(
             "slow births: {least} to {most} ticks in stacks, at least 30 by the clocks"
         );
+        // On a crowded machine the kernel can leave a thread of 30 ms without a timer's tick.
+        let least = i64::from(stats.engine == Engine::PerfEvent);
         for (i, (&ticks, clock_ms)) in ticks.iter().zip(clocks_ms).enumerate() {
             // One more for the period that has begun, and one for the random phase of events.
             assert!(
-                ticks > 0 && ticks <= clock_ms + 2,
+                ticks >= least && ticks <= clock_ms + 2,
                 "{}: {ticks} ticks of {clock_ms} ms\n{stats}",
                 name(i)
             );

@@ -206,6 +206,8 @@ impl Threads {
         self.next_full_scan = now + FULL_SCAN;
         let mut tids = std::mem::take(&mut self.tids);
         let listed = self.dir.list(&mut tids);
+        #[cfg(test)]
+        births::tests::dawdle(&births::tests::AFTER_LIST_NS);
         // Whoever is listed and has armed itself is known from here on.
         self.hear();
         if listed.is_ok() {
@@ -223,14 +225,15 @@ impl Threads {
                 }
             }
             self.newcomers = waiting;
-            self.leaving.retain(|tid| tids.binary_search(tid).is_ok());
+            // The list is no proof of who is gone: a thread may have been heard of after it was made, and the kernel leaves out
+            // threads that run when others end while it makes it.
+            let is_there = |tid: &i32| {
+                tids.binary_search(tid).is_ok() || Clock::thread_cpu(*tid).now_ns().is_ok()
+            };
+            self.leaving.retain(is_there);
             if self.live.len() + usize::from(self.own.is_some()) > tids.len() {
-                let gone: Vec<i32> = self
-                    .live
-                    .keys()
-                    .copied()
-                    .filter(|tid| tids.binary_search(tid).is_err())
-                    .collect();
+                let gone = self.live.keys().copied();
+                let gone: Vec<i32> = gone.filter(|tid| !is_there(tid)).collect();
                 gone.into_iter().for_each(|tid| self.retire(tid, None, now));
             }
         }
