@@ -1,6 +1,7 @@
 //! Threads: each has its share, whoever it was before, and however short it lives.
 
 use std::fs;
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use sigprof::cpu::{Engine, Profiler};
 
 use crate::common::{
     Load, MS, Measured, Ran, UNSAMPLED, argument, engine_argument, figure, has_perf_events,
-    profiler, ratio, run_child, run_threads, soak, sum,
+    hz_argument, profiler, ratio, run_child, run_threads, soak, sum,
 };
 use crate::work::{StopOnDrop, burn, thread_cpu};
 
@@ -187,6 +188,114 @@ fn child_of_a_storm() {
         threads.into_inner()
     );
     assert!(recordings > 10);
+}
+
+#[test]
+fn each_thread_of_a_storm_of_births_has_one_clock_and_its_samples() {
+    for engine in ["auto", "timer"] {
+        for hz in ["1000", "10000"] {
+            run_child(
+                "threads::child_of_a_storm_of_births",
+                &[("ENGINE", engine), ("HZ", hz)],
+            );
+        }
+    }
+}
+
+/// Keeps the thread for some CPU time, wherever it is interrupted.
+extern "C" fn burn_in_handler(_: libc::c_int) {
+    burn(3 * MS);
+}
+
+/// Eight threads, and others to keep CPUs from them, begin as many more as they can: threads that do nothing, threads that work,
+/// and threads that the program interrupts when they begin, in the middle of making their clocks.
+#[test]
+#[ignore = "a child process"]
+fn child_of_a_storm_of_births() {
+    let period = Duration::from_secs(1) / hz_argument();
+    let handler = burn_in_handler as extern "C" fn(libc::c_int);
+    // SAFETY: the handler reads a clock and computes.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let measured = Measured::start(profiler(engine_argument(), hz_argument()));
+    let armed_at_start = measured.recording().stats().threads_armed;
+    let begun = AtomicU32::new(0);
+    let stop = AtomicBool::new(false);
+    let spawn = |name: String, time: Duration| {
+        begun.fetch_add(1, Ordering::Relaxed);
+        let builder = thread::Builder::new().name(name).stack_size(128 * 1024);
+        builder.spawn(move || burn(time)).unwrap()
+    };
+    let names = thread::scope(|scope| {
+        let _stopping = StopOnDrop(&stop);
+        for _ in 0..thread::available_parallelism().map_or(1, |n| n.get()) {
+            begun.fetch_add(1, Ordering::Relaxed);
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    burn(MS);
+                }
+            });
+        }
+        let births = |parent: u32| {
+            let spawn = &spawn;
+            move || {
+                let mut names = Vec::new();
+                for turn in 0..(24.0 * soak().max(1.0)) as u32 {
+                    let fleeting: [_; 4] =
+                        std::array::from_fn(|_| spawn("fleeting".into(), Duration::ZERO));
+                    let pair = ["works", "struck"].map(|kind| {
+                        let name = format!("{kind}-{parent}-{turn}");
+                        names.push(name.clone());
+                        // Enough for a debug build, whose handler takes long at first and lets ticks pass for that.
+                        spawn(name, 10 * period)
+                    });
+                    // SAFETY: the thread is there until it is joined, if only as a zombie.
+                    unsafe { libc::pthread_kill(pair[1].as_pthread_t(), libc::SIGUSR1) };
+                    fleeting
+                        .into_iter()
+                        .for_each(|thread| thread.join().unwrap());
+                    pair.into_iter().for_each(|thread| thread.join().unwrap());
+                }
+                names
+            }
+        };
+        let parents: Vec<_> = (0..8)
+            .map(|parent| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                scope.spawn(births(parent))
+            })
+            .collect();
+        let names = parents
+            .into_iter()
+            .flat_map(|parent| parent.join().unwrap());
+        names.collect::<Vec<String>>()
+    });
+    let outcome = measured.stop();
+    let times = outcome.times();
+    let stats = &outcome.stats;
+    let without = names
+        .iter()
+        .filter(|name| times.of_threads(name, "").is_zero())
+        .count();
+    figure!(
+        "{} threads in a storm of births at {} Hz: {} of them armed, {without} of {} without a sample, {} foreign signals, total {:.4}, {:?}",
+        begun.load(Ordering::Relaxed),
+        hz_argument(),
+        stats.threads_armed - armed_at_start,
+        names.len(),
+        stats.foreign_signals,
+        outcome.ratio(),
+        stats.engine
+    );
+    assert_eq!(stats.foreign_signals, 0, "{stats}");
+    assert_eq!(
+        stats.threads_armed - armed_at_start,
+        u64::from(begun.into_inner()),
+        "{stats}"
+    );
+    // Without high resolution timers a thread's CPU timer runs at the scheduler's tick, which may never fall on a short thread.
+    if stats.engine == Engine::PerfEvent {
+        assert_eq!(without, 0, "{stats}");
+    }
 }
 
 /// Runs a thread with the id that another one had a moment ago; `None` if the kernel gave out another.
