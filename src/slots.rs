@@ -105,7 +105,19 @@ pub(crate) struct Slots {
     slots: [Slot; SLOTS],
     /// Something is recorded, so what records refer to is kept.
     is_recording: AtomicBool,
-    last_serial: AtomicU32,
+}
+
+/// The number that was given out last. A forked child goes on from it, so that what it inherited is not taken for its own.
+static LAST_NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A number for a recording or for a thread, greater than all before it. Recordings and threads are numbered in one row, so that a
+/// thread's number says which recordings it is older than. They are compared as [`is_before`] does. *Async-signal-safe.*
+pub(crate) fn next_number() -> u32 {
+    // 0 says "none".
+    match LAST_NUMBER.fetch_add(1, Ordering::Relaxed).wrapping_add(1) {
+        0 => next_number(),
+        number => number,
+    }
 }
 
 static TABLE: AtomicPtr<Slots> = AtomicPtr::new(std::ptr::null_mut());
@@ -149,17 +161,6 @@ impl Slots {
     /// The slot of an index. *Async-signal-safe.*
     pub(crate) fn at(&self, index: u32) -> Option<&Slot> {
         self.slots.get(index as usize)
-    }
-
-    /// A number for a thread, greater than all before it, which no other thread gets as long as this process lives. They are
-    /// compared as [`is_before`] does. *Async-signal-safe.*
-    pub(crate) fn next_serial(&self) -> u32 {
-        // 0 says "no thread of its own".
-        let last = self.last_serial.fetch_add(1, Ordering::Relaxed);
-        match last.wrapping_add(1) {
-            0 => self.next_serial(),
-            serial => serial,
-        }
     }
 
     /// The slot of a thread, if it has one. *Async-signal-safe.*
@@ -307,10 +308,10 @@ impl Slot {
     }
 }
 
-/// Whether a thread's number was given out before the other one. They are used up after four billion threads, so half of them are
-/// before, and half after.
-fn is_before(serial: u32, other: u32) -> bool {
-    (serial.wrapping_sub(other) as i32) < 0
+/// Whether a number was given out before the other one. They are used up after four billion threads, so half of them are before, and
+/// half after. *Async-signal-safe.*
+pub(crate) fn is_before(number: u32, other: u32) -> bool {
+    (number.wrapping_sub(other) as i32) < 0
 }
 
 #[cfg(test)]
@@ -350,7 +351,7 @@ mod tests {
     fn one_has_the_right_to_record_a_thread() {
         let slots = Slots::get_or_make().unwrap();
         let tid = (1 << 24) + 1000;
-        let [gone, own, scans, later] = [(); 4].map(|()| slots.next_serial());
+        let [gone, own, scans, later] = [(); 4].map(|()| next_number());
         let (_, slot) = granted(slots.claim(tid, gone));
         let _ = slots.for_labels(tid);
         slot.lost.store(1, Ordering::Relaxed);

@@ -115,14 +115,6 @@ pub(super) struct Armed {
 }
 
 impl Arming {
-    /// What the signals of a thread's clock say of it, by the index of its slot.
-    pub(super) fn cookie(&self, slot: u32) -> Cookie {
-        Cookie {
-            recording: self.recording,
-            slot: slot + 1,
-        }
-    }
-
     /// Gives a thread its clock.
     ///
     /// `phase` is the time until its first tick, in (0, period]. `early` is as random, and by how much before each tick of an
@@ -131,13 +123,12 @@ impl Arming {
     pub(super) fn arm(
         &self,
         tid: i32,
-        (index, slot): (u32, &Slot),
+        (cookie, slot): (Cookie, &Slot),
         [phase, early]: [Duration; 2],
         budget: &Budget,
         events: &Events,
     ) -> Armed {
         let mut armed = Armed::default();
-        let cookie = self.cookie(index);
         if let Choice::PerfEvent { with_kernel } = self.choice {
             // Where the event sees all time, the thread's CPU clock says what a tick stands for.
             let due_ns = match Clock::thread_cpu(tid).now_ns() {

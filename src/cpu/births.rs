@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use super::arming::{Armed, Arming, Budget};
 use super::choice::{QUIET, SIGNAL};
 use super::events::Events;
+use super::handler::Cookie;
 use super::recorder::{Owner, Recorder};
-use crate::slots::{Claim, Slots};
+use crate::slots::{Claim, is_before, next_number};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
 use crate::sys::futex::Futex;
@@ -131,15 +132,13 @@ pub(super) const CALLBACKS: Callbacks = Callbacks { create, begin, end };
 
 /// A serial number for a thread that is about to be created, for its [`begin`]. Runs on the thread that creates it.
 fn create() -> u32 {
-    Slots::get().map_or(0, Slots::next_serial)
+    next_number()
 }
 
 /// Runs on a thread that begins, before anything of its own. Whether [`end`] is to run when it ends.
 fn begin(serial: u32) -> bool {
-    if serial == 0 {
-        // There were no slots when it was created.
-        return false;
-    }
+    #[cfg(test)]
+    tests::dawdle(&tests::BEFORE_ASKING_NS);
     let Some((recording, recorder)) = running() else {
         return false;
     };
@@ -147,6 +146,10 @@ fn begin(serial: u32) -> bool {
     let Some(arming) = arming.filter(|arming| arming.recording == recording) else {
         return false;
     };
+    if is_before(serial, recording) {
+        // What a clock under this number says would be taken for an earlier recording's. A scan gives the thread another one.
+        return true;
+    }
     let tid = current_tid();
     #[cfg(test)]
     tests::dawdle(&tests::BEFORE_CLAIM_NS);
@@ -159,6 +162,11 @@ fn begin(serial: u32) -> bool {
     let births = &recorder.births;
     #[cfg(test)]
     tests::dawdle(&tests::BEFORE_CLOCK_NS);
+    if running().is_none_or(|(now, _)| now != recording) {
+        // Nobody would count what such a clock sends.
+        taken.release(serial);
+        return true;
+    }
     let cpu_ns = Clock::THREAD_CPU.now_ns().unwrap_or(0);
     let armed = arm(&arming, recorder, tid, slot, serial);
     let born = Event::Born(Born {
@@ -169,9 +177,12 @@ fn begin(serial: u32) -> bool {
         cpu_ns,
         armed,
     });
+    #[cfg(test)]
+    tests::dawdle(&tests::BEFORE_TELLING_NS);
     let Err(untold) = births.tell(recording, born, &recorder.doorbell) else {
         return true;
     };
+    // A scan, perhaps of a later recording, finds the thread.
     if let Event::Born(Born {
         armed: Armed {
             clock: Some(clock), ..
@@ -184,7 +195,7 @@ fn begin(serial: u32) -> bool {
     // The clock before the right to have one.
     drop(untold);
     taken.release(serial);
-    false
+    true
 }
 
 /// Runs on a thread that ends, when nothing of its own is left to run.
@@ -217,7 +228,10 @@ pub(super) fn arm(arming: &Arming, recorder: &Recorder, tid: i32, slot: u32, ser
     let events: &Events = &recorder.events;
     let random = [0, 1].map(|purpose| random_part(arming.rate.period, serial, purpose));
     match recorder.slots.at(slot) {
-        Some(taken) => arming.arm(tid, (slot, taken), random, budget, events),
+        Some(taken) => {
+            let cookie = Cookie::of_thread(serial, slot);
+            arming.arm(tid, (cookie, taken), random, budget, events)
+        }
         None => Armed::default(),
     }
 }
@@ -250,21 +264,36 @@ fn random(key: (u32, u32)) -> u64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
     use super::*;
-    use crate::cpu::{Engine, Profiler};
+    use crate::cpu::{Engine, Profiler, Recording};
     use crate::process;
     use crate::profile::{LabelValue, Profile};
 
-    /// CPU time that threads take before they claim their slots, and between that and their clocks: so that scans find them there.
+    /// CPU time that threads take before the steps of their beginning: before they ask which recording runs, claim their slots, make
+    /// their clocks and tell of them. So scans, and the ends of recordings, find them there.
+    pub(super) static BEFORE_ASKING_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLAIM_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLOCK_NS: AtomicU64 = AtomicU64::new(0);
+    pub(super) static BEFORE_TELLING_NS: AtomicU64 = AtomicU64::new(0);
     /// CPU time that a scan takes after it has listed the threads: so that others begin meanwhile.
     pub(in crate::cpu) static AFTER_LIST_NS: AtomicU64 = AtomicU64::new(0);
 
+    /// Threads that have come to a step whose time is endless, and whether they are to stay there.
+    static HELD: AtomicU32 = AtomicU32::new(0);
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+
     pub(in crate::cpu) fn dawdle(ns: &AtomicU64) {
-        burn(ns.load(Ordering::Relaxed));
+        let ns = ns.load(Ordering::Relaxed);
+        if ns < u64::MAX {
+            return burn(ns);
+        }
+        HELD.fetch_add(1, Ordering::AcqRel);
+        while IS_HELD.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
     }
 
     fn burn(ns: u64) {
@@ -287,15 +316,7 @@ pub(super) mod tests {
     #[test]
     #[ignore = "a child process"]
     fn child_of_slow_births() {
-        let engine = match std::env::var("ENGINE").as_deref() {
-            Ok("timer") => Engine::ThreadTimer,
-            _ => Engine::Auto,
-        };
-        let recording = Profiler::new()
-            .engine(engine)
-            .frequency_hz(1000)
-            .start()
-            .unwrap();
+        let recording = start();
         assert!(recording.stats().threads_hooked);
         // Scans come every 10 ms where there are new threads; the second that finds one may take it.
         let slow = [
@@ -347,6 +368,17 @@ pub(super) mod tests {
         }
     }
 
+    fn start() -> Recording {
+        let engine = match std::env::var("ENGINE").as_deref() {
+            Ok("timer") => Engine::ThreadTimer,
+            _ => Engine::Auto,
+        };
+        let profiler = Profiler::new().engine(engine).frequency_hz(1000);
+        #[cfg(feature = "symbolize")]
+        let profiler = profiler.symbolize(false);
+        profiler.start().unwrap()
+    }
+
     fn name(i: usize) -> String {
         format!("slow-{i:03}")
     }
@@ -369,6 +401,81 @@ pub(super) mod tests {
             }
         }
         ticks
+    }
+
+    #[test]
+    fn a_thread_that_begins_while_one_recording_follows_another_is_the_laters() {
+        for engine in ["auto", "timer"] {
+            process::succeed_and_show(
+                process::child("cpu::births::tests::child_of_births_between_recordings")
+                    .env("ENGINE", engine),
+            );
+        }
+    }
+
+    /// Threads are held at each step of their beginning until the recording has ended that they were created in, and another one
+    /// has been started.
+    #[test]
+    #[ignore = "a child process"]
+    fn child_of_births_between_recordings() {
+        let steps = [
+            &BEFORE_ASKING_NS,
+            &BEFORE_CLAIM_NS,
+            &BEFORE_CLOCK_NS,
+            &BEFORE_TELLING_NS,
+        ];
+        for (number, step) in steps.into_iter().enumerate() {
+            let earlier = start();
+            let others = earlier.stats().threads_armed;
+            assert!(earlier.stats().threads_hooked);
+            IS_HELD.store(true, Ordering::Release);
+            let are_armed = Arc::new(AtomicBool::new(false));
+            HELD.store(0, Ordering::Release);
+            step.store(u64::MAX, Ordering::Relaxed);
+            let threads: [_; 8] = std::array::from_fn(|i| {
+                let are_armed = are_armed.clone();
+                let body = move || {
+                    while !are_armed.load(Ordering::Acquire) {
+                        burn(MS);
+                    }
+                    burn(20 * MS);
+                };
+                let thread = std::thread::Builder::new().name(name(i));
+                thread.spawn(body).unwrap()
+            });
+            while HELD.load(Ordering::Acquire) < 8 {
+                std::thread::yield_now();
+            }
+            earlier.stop().unwrap();
+            step.store(0, Ordering::Relaxed);
+            let later = start();
+            let known = later.stats().threads_armed;
+            IS_HELD.store(false, Ordering::Release);
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while later.stats().threads_armed < others + 8 && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            are_armed.store(true, Ordering::Release);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let profile = later.stop().unwrap();
+            let stats = later.stats();
+            let ticks = ticks_in_stacks(&profile, 8);
+            process::figure!(
+                "births held at step {number}: {ticks:?} ticks, {known} armed at the start, {} in the end",
+                stats.threads_armed
+            );
+            assert_eq!(stats.threads_armed, others + 8, "{stats}");
+            if stats.engine == Engine::PerfEvent {
+                assert!(ticks.iter().all(|&ticks| ticks > 0), "{ticks:?}\n{stats}");
+            }
+            // At the last step they have clocks of the earlier recording.
+            if number < 3 {
+                assert_eq!(stats.foreign_signals, 0, "{stats}");
+            }
+            assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+        }
     }
 
     #[test]

@@ -59,15 +59,21 @@ impl Chosen {
         let user_only = || by(Engine::PerfEvent, Choice::PerfEvent { with_kernel: false });
         let timers = || by(Engine::ThreadTimer, Choice::ThreadTimer);
         let one_timer = || {
-            let timer = CpuTimer::for_process(SIGNAL, cookie(recording).to_u64())
+            let timer = CpuTimer::for_process(SIGNAL, Cookie::of_process(recording).to_u64())
                 .map_err(os(TIMER_REMEDY))?;
             Ok(Self {
                 process_timer: Some(timer),
                 ..by(Engine::ProcessTimer, Choice::Nothing)
             })
         };
-        let try_timer =
-            || CpuTimer::for_thread(current_tid(), SIGNAL, cookie(recording).to_u64()).map(drop);
+        let try_timer = || {
+            CpuTimer::for_thread(
+                current_tid(),
+                SIGNAL,
+                Cookie::of_process(recording).to_u64(),
+            )
+            .map(drop)
+        };
         let try_event =
             |with_kernel| TaskClock::for_thread(current_tid(), rate.period, with_kernel).map(drop);
         match asked {
@@ -119,10 +125,6 @@ fn arming(recording: u32, rate: Rate, choice: Choice) -> Arming {
         rate,
         choice,
     }
-}
-
-fn cookie(recording: u32) -> Cookie {
-    Cookie { recording, slot: 0 }
 }
 
 fn install_quiet() -> Result<()> {

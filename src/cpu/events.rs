@@ -17,7 +17,7 @@ unsafe impl Sync for Events {}
 
 #[derive(Debug)]
 struct Event {
-    /// The recording and the thread, as a timer's signal would carry them; 0 for none.
+    /// The thread, as a timer's signal would carry it; 0 for none.
     cookie: AtomicU64,
     /// The period in nanoseconds that the handler is to set at the first tick; 0 once it has.
     pending_period: AtomicU64,
@@ -57,7 +57,7 @@ impl Events {
     /// What the event's signal stands for. *Async-signal-safe.*
     pub(super) fn get(&self, fd: RawFd) -> Option<Cookie> {
         let cookie = Cookie::from_u64(self.at(fd)?.cookie.load(Ordering::Acquire));
-        (cookie.recording != 0).then_some(cookie)
+        (cookie.serial != 0).then_some(cookie)
     }
 
     /// The period in nanoseconds to set, if this is the event's first signal. For a handler on the event's thread.
@@ -67,6 +67,31 @@ impl Events {
         match pending.load(Ordering::Relaxed) {
             0 => None,
             _ => Some(pending.swap(0, Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_another_event_has_is_not_taken_from_it() {
+        let events = Events::new().unwrap();
+        // One thread's id, slot and descriptor, each used again at once.
+        let [gone, present] = [1, 2].map(|serial| Cookie::of_thread(serial, 0));
+        assert_eq!(events.get(5), None);
+        assert!(events.set(5, gone, 100));
+        assert!(events.set(5, present, 100));
+        events.clear(5, gone);
+        assert_eq!(events.get(5), Some(present));
+        assert_eq!(events.take_period(5), Some(100));
+        assert_eq!(events.take_period(5), None);
+        events.clear(5, present);
+        assert_eq!(events.get(5), None);
+        for fd in [-1, DESCRIPTORS as RawFd] {
+            assert!(!events.set(fd, gone, 100));
+            assert_eq!(events.get(fd), None);
         }
     }
 }

@@ -6,32 +6,49 @@ use super::choice::SIGNAL;
 use super::recorder::{Owner, Recorder};
 use crate::label::mark_sampled;
 use crate::ring::{RecordWriter, Refused, Source};
-use crate::slots::Slot;
+use crate::slots::{Slot, Slots, is_before};
 use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
 use crate::sys::perf_event::set_period;
 use crate::sys::signal::{ErrnoGuard, Tick};
 use crate::sys::thread::current_tid;
 
-/// What a clock's signal carries: the recording it belongs to and the slot of the thread it was armed for.
+/// What a clock's signal carries: which thread the clock is of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Cookie {
-    /// The recording's number, never 0.
-    pub(super) recording: u32,
+    /// The thread's serial number, never 0; of a timer of the whole process, the recording's number.
+    pub(super) serial: u32,
     /// One more than the index of the thread's slot; 0 for a timer of the whole process.
-    pub(super) slot: u32,
+    slot: u32,
 }
 
 impl Cookie {
+    /// For the thread that has a slot under its serial number.
+    pub(super) fn of_thread(serial: u32, slot: u32) -> Self {
+        let slot = slot + 1;
+        Self { serial, slot }
+    }
+
+    pub(super) fn of_process(recording: u32) -> Self {
+        let serial = recording;
+        Self { serial, slot: 0 }
+    }
+
     pub(super) fn to_u64(self) -> u64 {
-        u64::from(self.recording) << 32 | u64::from(self.slot)
+        u64::from(self.serial) << 32 | u64::from(self.slot)
     }
 
     pub(super) fn from_u64(value: u64) -> Self {
         Self {
-            recording: (value >> 32) as u32,
+            serial: (value >> 32) as u32,
             slot: value as u32,
         }
+    }
+
+    /// The thread's slot, as long as the thread has it under this number.
+    fn slot(self, slots: &Slots) -> Option<&Slot> {
+        let slot = slots.at(self.slot.checked_sub(1)?)?;
+        (slot.serial() == self.serial).then_some(slot)
     }
 }
 
@@ -72,34 +89,28 @@ pub(super) extern "C" fn on_signal(
         Tick::Sent | Tick::Other if signal != SIGNAL => return,
         Tick::Sent | Tick::Other => return foreign(recorder),
     };
-    if cookie.is_some_and(|cookie| cookie.recording != recording) {
+    if cookie.is_some_and(|cookie| is_before(cookie.serial, recording)) {
         return foreign(recorder);
     }
-    let index = cookie.and_then(|cookie| cookie.slot.checked_sub(1));
-    let (tid, slot) = match index {
-        Some(index) => (0, recorder.slots.at(index)),
-        None => {
-            let tid = current_tid();
-            (tid, recorder.slots.find(tid))
-        }
-    };
-    // A descriptor's number can mean another thread's event by the time that a signal is delivered which was sent for an earlier
-    // one, and so can the index of a slot that was asked to be looked at.
-    if let (Tick::Descriptor { .. } | Tick::Look { .. }, Some(slot)) = (tick, slot)
-        && !slot.is_of(current_tid())
-    {
-        return foreign(recorder);
-    }
-    if let Tick::Descriptor { fd } = tick
+    let own = cookie.and_then(|cookie| Some((cookie.serial, cookie.slot(recorder.slots)?)));
+    // A descriptor's number can mean another thread's event by the time that a signal is delivered which was sent for an earlier one.
+    let own = own
+        .filter(|(_, slot)| !matches!(tick, Tick::Descriptor { .. }) || slot.is_of(current_tid()));
+    if let (Tick::Descriptor { fd }, Some(_)) = (tick, own)
         && let Some(period_ns) = recorder.events.take_period(fd)
     {
         set_period(fd, period_ns);
     }
-    let serial = slot.map_or(0, Slot::serial);
-    let tid = match (serial, tid) {
-        // A clock that is being deleted: its slot is nobody's by now.
-        (0, 0) => current_tid(),
-        _ => tid,
+    let (serial, tid, slot) = match (own, tick) {
+        (Some((serial, slot)), _) => (serial, 0, Some(slot)),
+        // For a thread that had the id before.
+        (None, Tick::Look { .. }) => return foreign(recorder),
+        // The program, a timer of the whole process, or a clock that the thread does not have any more.
+        (None, _) => {
+            let tid = current_tid();
+            let slot = recorder.slots.find(tid);
+            (slot.map_or(0, Slot::serial), tid, slot)
+        }
     };
     let mut sample = Sample {
         recording,
@@ -338,6 +349,11 @@ impl Sample<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::{Engine, Profiler};
+    use crate::process;
+    use crate::profile::LabelValue;
+    use crate::slots::next_number;
+    use crate::sys::signal::{forged, look_at};
 
     #[test]
     fn ticks_stand_for_the_periods_that_have_ended() {
@@ -349,11 +365,118 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_survives_the_kernel() {
-        let cookie = Cookie {
-            recording: u32::MAX,
-            slot: 7,
+    fn a_tick_is_of_the_thread_that_its_clock_was_made_for() {
+        process::succeed(&mut process::child(
+            "cpu::handler::tests::child_of_forged_ticks",
+        ));
+    }
+
+    /// Signals as clocks send them, some of clocks that do not exist any more.
+    #[test]
+    #[ignore = "a child process"]
+    fn child_of_forged_ticks() {
+        // So slow that no true tick comes.
+        let start = || {
+            let profiler = Profiler::new().engine(Engine::ThreadTimer);
+            #[cfg(feature = "symbolize")]
+            let profiler = profiler.symbolize(false);
+            profiler.frequency_hz(1).start().unwrap()
         };
+        let cookies = || {
+            let owner = Owner::get().unwrap();
+            let slots = owner.recorder().unwrap().slots;
+            let slot = slots.find(current_tid()).unwrap();
+            let index = (0..).find(|&i| std::ptr::eq(slots.at(i).unwrap(), slot));
+            let recording = owner.recording.load(Ordering::Relaxed);
+            (
+                Cookie::of_thread(slot.serial(), index.unwrap()),
+                Cookie::of_process(recording),
+            )
+        };
+        let earlier = start();
+        let (earlier_own, earlier_process) = cookies();
+        earlier.stop().unwrap();
+        drop(earlier);
+
+        let recording = start();
+        let (own, process) = cookies();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || {
+            tell.send(cookies().0).unwrap();
+            let _ = ended.recv();
+        });
+        let others = told.recv().unwrap();
+        // A clock that this thread had before its present one, and the slot of which is another's by now.
+        let gone = Cookie {
+            serial: next_number(),
+            ..others
+        };
+
+        let (tid, mut ticks, mut foreign) = (current_tid(), 0, 0);
+        let mut expect = |what: &str, [more_ticks, more_foreign]: [u64; 2]| {
+            ticks += more_ticks;
+            foreign += more_foreign;
+            let _ = recording.snapshot().unwrap();
+            let stats = recording.stats();
+            assert_eq!(
+                (stats.ticks, stats.foreign_signals),
+                (ticks, foreign),
+                "{what}"
+            );
+        };
+        let timer = |cookie: Cookie| forged::timer(tid, SIGNAL, cookie.to_u64()).unwrap();
+        timer(own);
+        expect("its own", [1, 0]);
+        timer(gone);
+        expect("of a clock that is gone", [1, 0]);
+        timer(process);
+        expect("of the process", [1, 0]);
+        timer(earlier_own);
+        expect("of an earlier recording", [0, 1]);
+        timer(earlier_process);
+        expect("of the process in an earlier recording", [0, 1]);
+
+        let events = &Owner::get().unwrap().recorder().unwrap().events;
+        let fd = crate::sys::perf_event::DESCRIPTORS as i32 - 1;
+        let descriptor = || forged::descriptor(tid, SIGNAL, fd).unwrap();
+        descriptor();
+        expect("of a descriptor that is no event", [0, 1]);
+        events.set(fd, own, 1);
+        descriptor();
+        expect("of its event", [1, 0]);
+        assert_eq!(events.take_period(fd), None, "the handler has set it");
+        events.set(fd, others, 1);
+        descriptor();
+        expect("of an event whose descriptor is another's by now", [1, 0]);
+        assert_eq!(events.take_period(fd), Some(1), "that is the other's");
+        events.set(fd, earlier_own, 1);
+        descriptor();
+        expect("of an event of an earlier recording", [0, 1]);
+
+        let look = |cookie: Cookie| look_at(tid, SIGNAL, cookie.to_u64()).unwrap();
+        look(Cookie {
+            serial: next_number(),
+            ..own
+        });
+        expect("of a look at a thread that had this id before", [0, 1]);
+
+        drop(end);
+        other.join().unwrap();
+        let profile = recording.stop().unwrap();
+        let mine = profile.samples().filter(|sample| {
+            sample.labels.iter().any(|label| {
+                profile.string(label.key) == "thread_id"
+                    && matches!(label.value, LabelValue::Num { value, .. } if value == i64::from(tid))
+            })
+        });
+        let mine: i64 = mine.map(|sample| sample.values[0]).sum();
+        assert_eq!(mine, ticks as i64, "all of them are this thread's");
+    }
+
+    #[test]
+    fn a_cookie_survives_the_kernel() {
+        let cookie = Cookie::of_thread(u32::MAX, 7);
         assert_eq!(Cookie::from_u64(cookie.to_u64()), cookie);
     }
 }

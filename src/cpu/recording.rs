@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::choice::{Chosen, QUIET, SIGNAL, refused_event};
@@ -16,6 +16,7 @@ use super::threads::Threads;
 use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
+use crate::slots::next_number;
 use crate::sync::Mutex;
 use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
@@ -24,9 +25,6 @@ use crate::sys::timer::CpuTimer;
 /// How long a stop waits for handlers in flight. They take microseconds; one that takes longer belongs to a thread that
 /// something keeps from running, and its memory is left to it.
 const HANDLERS_LEAVE_WITHIN: Duration = Duration::from_secs(5);
-
-/// Numbers of recordings, never used twice by a process or the ones it was forked from.
-static LAST_RECORDING: AtomicU32 = AtomicU32::new(0);
 
 /// A running CPU profile of this process. Dropping it stops it and discards what it holds.
 ///
@@ -152,10 +150,7 @@ impl Recording {
         }
         let mut process_timer = self.process_timer.lock();
         // One timer that sees all threads is better than many that leave some out, if nobody asked for the many.
-        let cookie = Cookie {
-            recording: self.number,
-            slot: 0,
-        };
+        let cookie = Cookie::of_process(self.number);
         if profiler.engine_asked() == Engine::Auto
             && collector.threads().refused() > 0
             && let Ok(timer) = CpuTimer::for_process(SIGNAL, cookie.to_u64())
@@ -343,14 +338,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.0.holder.store(0, Ordering::Release);
     }
-}
-
-fn next_number() -> u32 {
-    // 0 says "none".
-    LAST_RECORDING
-        .fetch_add(1, Ordering::Relaxed)
-        .checked_add(1)
-        .unwrap_or_else(|| LAST_RECORDING.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
 pub(super) fn os(what: &str) -> impl FnOnce(std::io::Error) -> Error {

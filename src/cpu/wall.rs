@@ -332,10 +332,7 @@ impl Wall {
             Sight::Gone => return watched.miss(now_ns),
         };
         let filtered = self.filtered_looks(slot);
-        let cookie = Cookie {
-            recording: self.arming.recording,
-            slot: slot + 1,
-        };
+        let cookie = Cookie::of_thread(serial, slot);
         let sent = look_at(tid, self.arming.quiet, cookie.to_u64());
         let Some(watched) = self.watched.get_mut(&serial) else {
             return;

@@ -166,32 +166,72 @@ impl Tick {
 ///
 /// `ESRCH` where the thread is gone, `EAGAIN` where too many signals are queued.
 pub(crate) fn look_at(tid: i32, signal: libc::c_int, cookie: u64) -> io::Result<()> {
-    // SAFETY: a siginfo_t is integers, all of which may be zero.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let pid = std::process::id() as libc::pid_t;
-    // SAFETY: the fields lie within the siginfo_t.
-    unsafe {
-        (&raw mut info).cast::<QueuedInfo>().write(QueuedInfo {
+    queue(
+        tid,
+        signal,
+        QueuedInfo {
             si_signo: signal,
             si_errno: 0,
             si_code: LOOK,
             _pad: 0,
-            si_pid: pid,
+            si_pid: std::process::id() as libc::pid_t,
             si_uid: 0,
             si_value: cookie,
-        });
-    }
+        },
+    )
+}
+
+/// Sends `signal` to a thread of this process, with the fields of one kind of `siginfo_t`.
+fn queue<F>(tid: i32, signal: libc::c_int, fields: F) -> io::Result<()> {
+    const { assert!(size_of::<F>() <= size_of::<libc::siginfo_t>()) };
+    // SAFETY: a siginfo_t is integers, all of which may be zero.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the fields lie within the siginfo_t.
+    unsafe { (&raw mut info).cast::<F>().write(fields) };
     // SAFETY: `info` is read only.
     super::check(unsafe {
         libc::syscall(
             libc::SYS_rt_tgsigqueueinfo,
-            pid,
+            std::process::id() as libc::pid_t,
             tid,
             signal,
             &raw const info,
         )
     })?;
     Ok(())
+}
+
+/// What clocks send, sent by a test.
+#[cfg(test)]
+pub(crate) mod forged {
+    use super::{DescriptorInfo, POLL, TimerInfo, io, queue};
+
+    /// As a POSIX timer with this cookie.
+    pub(crate) fn timer(tid: i32, signal: libc::c_int, cookie: u64) -> io::Result<()> {
+        let fields = TimerInfo {
+            si_signo: signal,
+            si_errno: 0,
+            si_code: libc::SI_TIMER,
+            _pad: 0,
+            si_timerid: 0,
+            si_overrun: 0,
+            si_value: cookie,
+        };
+        queue(tid, signal, fields)
+    }
+
+    /// As a perf event with this descriptor.
+    pub(crate) fn descriptor(tid: i32, signal: libc::c_int, fd: libc::c_int) -> io::Result<()> {
+        let fields = DescriptorInfo {
+            si_signo: signal,
+            si_errno: 0,
+            si_code: *POLL.start(),
+            _pad: 0,
+            si_band: 0,
+            si_fd: fd,
+        };
+        queue(tid, signal, fields)
+    }
 }
 
 /// Puts errno back when dropped: a handler must not change what the interrupted code is about to read.

@@ -14,12 +14,13 @@ use hashbrown::{HashMap, HashSet};
 
 use super::arming::{Armed, Arming, Choice, Refusal, ThreadClock};
 use super::births::{self, Event};
+use super::handler::Cookie;
 use super::recorder::Recorder;
 pub(super) use account::Account;
 use looks::FIRST_LOOK;
 
 use crate::aggregate::ThreadLabels;
-use crate::slots::Claim;
+use crate::slots::{Claim, next_number};
 use crate::sys::clock::Clock;
 use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
 
@@ -267,7 +268,7 @@ impl Threads {
             },
         };
         let slots = self.recorder.slots;
-        let serial = slots.next_serial();
+        let serial = next_number();
         let slot = match slots.claim(tid, serial) {
             Claim::Granted(slot, _) => slot,
             Claim::Held(_) => return false,
@@ -379,7 +380,7 @@ impl Threads {
         if !thread.is_sampled && !thread.is_blocking && !is_kept {
             self.fading.push(gone.serial);
         }
-        self.stop_clock(gone.slot, gone.clock);
+        self.stop_clock(Cookie::of_thread(gone.serial, gone.slot), gone.clock);
         // After its clock: from here on the thread can have another.
         if let Some(slot) = self.recorder.slots.at(gone.slot)
             && slot.serial() == gone.serial
@@ -410,7 +411,7 @@ impl Threads {
         }
     }
 
-    fn stop_clock(&self, slot: u32, clock: Option<ThreadClock>) {
+    fn stop_clock(&self, cookie: Cookie, clock: Option<ThreadClock>) {
         let Some(clock) = clock else { return };
         self.recorder.births.budget.give_back(&clock);
         let fd = match &clock {
@@ -420,7 +421,7 @@ impl Threads {
         drop(clock);
         // What it has sent until now was known as its own.
         if let Some(fd) = fd {
-            self.recorder.events.clear(fd, self.arming.cookie(slot));
+            self.recorder.events.clear(fd, cookie);
         }
     }
 
@@ -447,7 +448,7 @@ impl Threads {
             return live.serial;
         }
         // Sent by a thread that began after the last scan, and that may be gone already.
-        let serial = self.recorder.slots.next_serial();
+        let serial = next_number();
         let identity = identity(tid);
         let slot = match self.recorder.slots.claim(tid, serial) {
             Claim::Granted(slot, _) => slot,
