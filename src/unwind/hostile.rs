@@ -1,10 +1,12 @@
 //! Unwinding from registers and stacks that no program has: it must end, in bounded time, and touch nothing that is not there.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::sys::arch::{REGISTERS, Registers};
 use crate::sys::maps::Maps;
-use crate::sys::memory::Pages;
-use crate::sys::modules::loaded;
+use crate::sys::memory::{PAGE, Pages};
+use crate::sys::modules::{Module, loaded};
 
 /// How many unwinds, unless the environment says otherwise.
 const UNWINDS: u64 = 300_000;
@@ -29,11 +31,11 @@ impl Random {
 
 /// A snapshot of this process with all tables.
 pub(super) fn compiled() -> Snapshot {
-    compiled_from(&Maps::read().unwrap())
+    let maps = Maps::read().unwrap();
+    compiled_from(loaded([].iter(), &maps), &maps)
 }
 
-fn compiled_from(maps: &Maps) -> Snapshot {
-    let modules = loaded([].iter(), maps);
+fn compiled_from(modules: Vec<Arc<Module>>, maps: &Maps) -> Snapshot {
     let snapshot = Snapshot::new(1, modules, maps, None, &[]);
     snapshot.modules().iter().for_each(|rules| rules.compile());
     snapshot
@@ -43,17 +45,28 @@ fn compiled_from(maps: &Maps) -> Snapshot {
 fn random_registers_and_stacks_do_no_harm() {
     let unwinds = std::env::var("SIGPROF_UNWINDS").ok();
     let unwinds = unwinds.map_or(UNWINDS, |n| n.parse().unwrap());
-    let pages = Pages::map(STACK_WORDS * 8).unwrap();
-    // SAFETY: the mapping is as long, and nobody else's.
-    let stack: &mut [u64] =
-        unsafe { std::slice::from_raw_parts_mut(pages.as_ptr().cast(), STACK_WORDS) };
+    // A page that nobody can read lies before the stack, and one behind it: the kernel joins
+    // neighbouring mappings to one, and another test's memory would be part of the stack.
+    let guard = PAGE as usize;
+    let len = STACK_WORDS * 8;
+    let pages = Pages::map(guard + len + guard).unwrap();
+    // SAFETY: both pages, and the stack between them, are this test's own.
+    let stack: &mut [u64] = unsafe {
+        for offset in [0, guard + len] {
+            let page = pages.as_ptr().add(offset);
+            assert_eq!(libc::mprotect(page.cast(), guard, libc::PROT_NONE), 0);
+        }
+        std::slice::from_raw_parts_mut(pages.as_ptr().add(guard).cast(), STACK_WORDS)
+    };
     let low = stack.as_ptr() as u64;
     let bytes = size_of_val(stack) as u64;
     // Taken with the stack in place, so that its bounds are known.
     let maps = Maps::read().unwrap();
-    let snapshot = compiled_from(&maps);
+    // One list for both snapshots: another test can load a library between two lists.
+    let modules = loaded([].iter(), &maps);
+    let snapshot = compiled_from(modules.clone(), &maps);
     // Where the stack is known to stay, frames are gone through in another way.
-    let knowing = compiled_from(&maps).with_main_stack(low..low + bytes);
+    let knowing = compiled_from(modules, &maps).with_main_stack(low..low + bytes);
     let code: Vec<_> = snapshot
         .modules()
         .iter()
