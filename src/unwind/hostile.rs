@@ -1,12 +1,11 @@
 //! Unwinding from registers and stacks that no program has: it must end, in bounded time, and touch nothing that is not there.
 
-use std::sync::Arc;
-
 use super::*;
+use crate::process;
 use crate::sys::arch::{REGISTERS, Registers};
 use crate::sys::maps::Maps;
 use crate::sys::memory::{PAGE, Pages};
-use crate::sys::modules::{Module, loaded};
+use crate::sys::modules::loaded;
 
 /// How many unwinds, unless the environment says otherwise.
 const UNWINDS: u64 = 300_000;
@@ -32,21 +31,26 @@ impl Random {
 /// A snapshot of this process with all tables.
 pub(super) fn compiled() -> Snapshot {
     let maps = Maps::read().unwrap();
-    compiled_from(loaded([].iter(), &maps), &maps)
-}
-
-fn compiled_from(modules: Vec<Arc<Module>>, maps: &Maps) -> Snapshot {
-    let snapshot = Snapshot::new(1, modules, maps, None, &[]);
+    let snapshot = Snapshot::new(1, loaded([].iter(), &maps), &maps, None, &[]);
     snapshot.modules().iter().for_each(|rules| rules.compile());
     snapshot
 }
 
+/// In a process of its own: other tests map and unmap memory and libraries, and two unwinds of the same
+/// registers would not see the same.
 #[test]
 fn random_registers_and_stacks_do_no_harm() {
+    let child = "unwind::hostile::child_of_random_registers_and_stacks";
+    process::succeed_and_show(&mut process::child(child));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_of_random_registers_and_stacks() {
     let unwinds = std::env::var("SIGPROF_UNWINDS").ok();
     let unwinds = unwinds.map_or(UNWINDS, |n| n.parse().unwrap());
     // A page that nobody can read lies before the stack, and one behind it: the kernel joins
-    // neighbouring mappings to one, and another test's memory would be part of the stack.
+    // neighbouring mappings to one, and other memory would be part of the stack.
     let guard = PAGE as usize;
     let len = STACK_WORDS * 8;
     let pages = Pages::map(guard + len + guard).unwrap();
@@ -61,12 +65,9 @@ fn random_registers_and_stacks_do_no_harm() {
     let low = stack.as_ptr() as u64;
     let bytes = size_of_val(stack) as u64;
     // Taken with the stack in place, so that its bounds are known.
-    let maps = Maps::read().unwrap();
-    // One list for both snapshots: another test can load a library between two lists.
-    let modules = loaded([].iter(), &maps);
-    let snapshot = compiled_from(modules.clone(), &maps);
+    let snapshot = compiled();
     // Where the stack is known to stay, frames are gone through in another way.
-    let knowing = compiled_from(modules, &maps).with_main_stack(low..low + bytes);
+    let knowing = compiled().with_main_stack(low..low + bytes);
     let code: Vec<_> = snapshot
         .modules()
         .iter()
@@ -118,6 +119,6 @@ fn random_registers_and_stacks_do_no_harm() {
         ends[unwound.reason as usize] += 1;
         deepest = deepest.max(unwound.depth);
     }
-    println!("{unwinds} unwinds, up to {deepest} frames deep; by how they ended: {ends:?}");
+    process::figure!("{unwinds} unwinds, up to {deepest} frames deep; by how they ended: {ends:?}");
     assert!(deepest > 3, "some go on for a while");
 }
