@@ -191,18 +191,21 @@ fn is_focused_by_state(profile: &Profile) {
     );
 }
 
-/// Waits until every thread has been looked at, as far as looks tell: none was needed for a while.
-fn wait_until_seen(recording: &Recording) {
+/// Waits until every thread has been looked at, and for a while none needed another look.
+fn wait_until_seen(recording: &Recording, threads: u64) {
     let mut looks = 0;
-    for _ in 0..100 {
+    let mut is_quiet = false;
+    for _ in 0..600 {
         thread::sleep(200 * MILLISECOND);
         let now = wall(&recording.stats()).looks;
         // This thread is looked at again after each sleep.
-        if now >= 1 && now - looks <= 2 {
+        let was_quiet = std::mem::replace(&mut is_quiet, now - looks <= 2);
+        if now >= threads && is_quiet && was_quiet {
             return;
         }
         looks = now;
     }
+    panic!("{threads} threads are not at rest: {}", recording.stats());
 }
 
 #[test]
@@ -213,6 +216,8 @@ fn child_of_sleepers() {
     let lock = Mutex::new(());
     let guard = lock.lock().unwrap();
     thread::scope(|scope| {
+        // Not all sleepers end by themselves, and the scope would wait for them.
+        let _exit = ExitOnDrop;
         for i in 0..SLEEPERS {
             let (stop, lock) = (&stop, &lock);
             named(scope, "sleeper", move || match i % 3 {
@@ -226,7 +231,7 @@ fn child_of_sleepers() {
             });
         }
         let recording = start(100);
-        wait_until_seen(&recording);
+        wait_until_seen(&recording, SLEEPERS as u64);
         let (before, begun) = (recording.stats(), Instant::now());
         thread::sleep(3 * SECOND);
         let after = recording.stats();
@@ -240,15 +245,21 @@ fn child_of_sleepers() {
         let profile = recording.stop().unwrap();
         let stats = recording.stats();
         eprintln!("{stats}");
-        stop.store(true, Ordering::Relaxed);
-        drop(guard);
         assert!(looks as f64 / seconds < 5.0, "{looks} looks in {seconds} s");
         assert_exact(&stats, &profile);
         let total = time(&profile, &[("thread", "sleeper")]);
         assert_near(total, SLEEPERS as u32 * stats.duration, 0.02, "sleepers");
-        // The rest of the sleepers end by themselves.
-        std::process::exit(0);
     });
+    drop(guard);
+}
+
+/// Ends the process, with a code that says whether the thread panics.
+struct ExitOnDrop;
+
+impl Drop for ExitOnDrop {
+    fn drop(&mut self) {
+        std::process::exit(i32::from(thread::panicking()));
+    }
 }
 
 /// Sleeps in `poll` until the time is over. The answer is false, and counted, where a signal interrupted it.
