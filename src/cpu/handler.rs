@@ -364,6 +364,27 @@ mod tests {
         assert_eq!(periods_due(1000, 5000, 0), 0);
     }
 
+    /// A recording so slow that no true tick comes.
+    fn start() -> crate::cpu::Recording {
+        let profiler = Profiler::new().engine(Engine::ThreadTimer);
+        #[cfg(feature = "symbolize")]
+        let profiler = profiler.symbolize(false);
+        profiler.frequency_hz(1).start().unwrap()
+    }
+
+    /// What the present recording's clocks of this thread, and of the process, carry.
+    fn cookies() -> (Cookie, Cookie) {
+        let owner = Owner::get().unwrap();
+        let slots = owner.recorder().unwrap().slots;
+        let slot = slots.find(current_tid()).unwrap();
+        let index = (0..).find(|&i| std::ptr::eq(slots.at(i).unwrap(), slot));
+        let recording = owner.recording.load(Ordering::Relaxed);
+        (
+            Cookie::of_thread(slot.serial(), index.unwrap()),
+            Cookie::of_process(recording),
+        )
+    }
+
     #[test]
     fn a_tick_is_of_the_thread_that_its_clock_was_made_for() {
         process::succeed(&mut process::child(
@@ -375,24 +396,6 @@ mod tests {
     #[test]
     #[ignore = "a child process"]
     fn child_of_forged_ticks() {
-        // So slow that no true tick comes.
-        let start = || {
-            let profiler = Profiler::new().engine(Engine::ThreadTimer);
-            #[cfg(feature = "symbolize")]
-            let profiler = profiler.symbolize(false);
-            profiler.frequency_hz(1).start().unwrap()
-        };
-        let cookies = || {
-            let owner = Owner::get().unwrap();
-            let slots = owner.recorder().unwrap().slots;
-            let slot = slots.find(current_tid()).unwrap();
-            let index = (0..).find(|&i| std::ptr::eq(slots.at(i).unwrap(), slot));
-            let recording = owner.recording.load(Ordering::Relaxed);
-            (
-                Cookie::of_thread(slot.serial(), index.unwrap()),
-                Cookie::of_process(recording),
-            )
-        };
         let earlier = start();
         let (earlier_own, earlier_process) = cookies();
         earlier.stop().unwrap();
@@ -454,13 +457,6 @@ mod tests {
         descriptor();
         expect("of an event of an earlier recording", [0, 1]);
 
-        let look = |cookie: Cookie| look_at(tid, SIGNAL, cookie.to_u64()).unwrap();
-        look(Cookie {
-            serial: next_number(),
-            ..own
-        });
-        expect("of a look at a thread that had this id before", [0, 1]);
-
         drop(end);
         other.join().unwrap();
         let profile = recording.stop().unwrap();
@@ -472,6 +468,26 @@ mod tests {
         });
         let mine: i64 = mine.map(|sample| sample.values[0]).sum();
         assert_eq!(mine, ticks as i64, "all of them are this thread's");
+    }
+
+    #[test]
+    fn a_look_at_a_thread_that_had_this_id_before_is_foreign() {
+        process::succeed(&mut process::child(
+            "cpu::handler::tests::child_that_is_looked_at",
+        ));
+    }
+
+    #[test]
+    #[ignore = "a child process"]
+    fn child_that_is_looked_at() {
+        let recording = start();
+        let gone = Cookie {
+            serial: next_number(),
+            ..cookies().0
+        };
+        look_at(current_tid(), SIGNAL, gone.to_u64()).unwrap();
+        let stats = recording.stats();
+        assert_eq!((stats.ticks, stats.foreign_signals), (0, 1));
     }
 
     #[test]
