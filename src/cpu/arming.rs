@@ -150,9 +150,10 @@ impl Arming {
                     armed.refused[0] = Some(Refusal { engine, cause });
                 }
             }
-            if armed.clock.is_none() {
-                slot.due_ns.store(0, Ordering::Relaxed);
-            }
+        }
+        if armed.clock.is_none() {
+            // Timers say what they stand for. An event that the thread had before may have used it.
+            slot.due_ns.store(0, Ordering::Relaxed);
         }
         if self.choice == Choice::Nothing || armed.clock.is_some() || armed.is_gone {
             return armed;

@@ -94,7 +94,7 @@ impl Audit {
         if books.is_by_thread {
             for &(serial, account) in &accounts {
                 let missing_ns = account
-                    .armed_ns()
+                    .armed_ns
                     .saturating_sub(ns(account.ticks) + ns(account.lost));
                 if missing_ns > books.period_ns {
                     *sum_ns += ledger.take(why, serial, missing_ns);

@@ -271,6 +271,8 @@ pub(super) mod tests {
     use crate::cpu::{Engine, Profiler, Recording};
     use crate::process;
     use crate::profile::{LabelValue, Profile};
+    use crate::sys::perf_event;
+    use crate::sys::signal::disposition;
 
     /// CPU time that threads take before the steps of their beginning: before they ask which recording runs, claim their slots, make
     /// their clocks and tell of them. So scans, and the ends of recordings, find them there.
@@ -368,7 +370,7 @@ pub(super) mod tests {
         }
     }
 
-    fn start() -> Recording {
+    pub(in crate::cpu) fn start() -> Recording {
         let engine = match std::env::var("ENGINE").as_deref() {
             Ok("timer") => Engine::ThreadTimer,
             _ => Engine::Auto,
@@ -384,7 +386,7 @@ pub(super) mod tests {
     }
 
     /// Ticks in the stacks of each thread.
-    fn ticks_in_stacks(profile: &Profile, threads: usize) -> Vec<i64> {
+    pub(in crate::cpu) fn ticks_in_stacks(profile: &Profile, threads: usize) -> Vec<i64> {
         let mut ticks = vec![0; threads];
         for sample in profile.samples() {
             let thread = sample.labels.iter().find_map(|label| match label.value {
@@ -428,33 +430,14 @@ pub(super) mod tests {
             let earlier = start();
             let others = earlier.stats().threads_armed;
             assert!(earlier.stats().threads_hooked);
-            IS_HELD.store(true, Ordering::Release);
             let are_armed = Arc::new(AtomicBool::new(false));
-            HELD.store(0, Ordering::Release);
-            step.store(u64::MAX, Ordering::Relaxed);
-            let threads: [_; 8] = std::array::from_fn(|i| {
-                let are_armed = are_armed.clone();
-                let body = move || {
-                    while !are_armed.load(Ordering::Acquire) {
-                        burn(MS);
-                    }
-                    burn(20 * MS);
-                };
-                let thread = std::thread::Builder::new().name(name(i));
-                thread.spawn(body).unwrap()
-            });
-            while HELD.load(Ordering::Acquire) < 8 {
-                std::thread::yield_now();
-            }
+            let threads = threads_held_at::<8>(step, &are_armed);
             earlier.stop().unwrap();
             step.store(0, Ordering::Relaxed);
             let later = start();
             let known = later.stats().threads_armed;
             IS_HELD.store(false, Ordering::Release);
-            let deadline = Instant::now() + Duration::from_secs(60);
-            while later.stats().threads_armed < others + 8 && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until(|| later.stats().threads_armed >= others + 8);
             are_armed.store(true, Ordering::Release);
             for thread in threads {
                 thread.join().unwrap();
@@ -475,6 +458,89 @@ pub(super) mod tests {
                 assert_eq!(stats.foreign_signals, 0, "{stats}");
             }
             assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_begins_while_events_are_given_up_has_a_timer() {
+        process::succeed_and_show(&mut process::child(
+            "cpu::births::tests::child_of_births_while_events_are_given_up",
+        ));
+    }
+
+    /// The program takes the signal of perf events while threads are about to have one, and when they have one nobody has heard of.
+    #[test]
+    #[ignore = "a child process"]
+    fn child_of_births_while_events_are_given_up() {
+        for (number, step) in [&BEFORE_CLOCK_NS, &BEFORE_TELLING_NS]
+            .into_iter()
+            .enumerate()
+        {
+            let recording = start();
+            if recording.stats().engine != Engine::PerfEvent {
+                return;
+            }
+            let others = recording.stats().threads_armed;
+            let are_armed = Arc::new(AtomicBool::new(false));
+            let threads = threads_held_at::<8>(step, &are_armed);
+            disposition::set(QUIET, libc::SIG_IGN);
+            wait_until(|| recording.stats().handler_replaced);
+            step.store(0, Ordering::Relaxed);
+            IS_HELD.store(false, Ordering::Release);
+            wait_until(|| recording.stats().threads_armed == others + 8);
+            let events = perf_event::open::all();
+            are_armed.store(true, Ordering::Release);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let profile = recording.stop().unwrap();
+            disposition::set(QUIET, libc::SIG_DFL);
+            let stats = recording.stats();
+            let ticks = ticks_in_stacks(&profile, 8);
+            process::figure!("events given up at step {number}: {ticks:?} ticks");
+            assert!(events.is_empty(), "{} events are left", events.len());
+            assert!(ticks.iter().any(|&ticks| ticks > 0), "{ticks:?}\n{stats}");
+            assert_eq!(stats.threads_armed, others + 8, "{stats}");
+            assert_eq!(stats.foreign_signals, 0, "{stats}");
+            assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+        }
+    }
+
+    /// Threads that have come to a step of their beginning and are held there. They use CPU time until `is_enough`, and 20 ms more.
+    fn threads_held_at<const N: usize>(
+        step: &AtomicU64,
+        is_enough: &Arc<AtomicBool>,
+    ) -> [std::thread::JoinHandle<()>; N] {
+        IS_HELD.store(true, Ordering::Release);
+        HELD.store(0, Ordering::Release);
+        step.store(u64::MAX, Ordering::Relaxed);
+        let threads = threads_until(is_enough);
+        wait_until(|| HELD.load(Ordering::Acquire) == N as u32);
+        threads
+    }
+
+    pub(in crate::cpu) fn threads_until<const N: usize>(
+        is_enough: &Arc<AtomicBool>,
+    ) -> [std::thread::JoinHandle<()>; N] {
+        std::array::from_fn(|i| {
+            let is_enough = is_enough.clone();
+            let body = move || {
+                while !is_enough.load(Ordering::Acquire) {
+                    burn(MS);
+                }
+                burn(20 * MS);
+            };
+            let thread = std::thread::Builder::new().name(name(i));
+            thread.spawn(body).unwrap()
+        })
+    }
+
+    /// Waits for a state that comes, however slow the machine.
+    pub(in crate::cpu) fn wait_until(is_there: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !is_there() {
+            assert!(Instant::now() < deadline, "it does not come");
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

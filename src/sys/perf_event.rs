@@ -234,6 +234,30 @@ pub(crate) fn set_period(fd: RawFd, period_ns: u64) {
 }
 
 #[cfg(test)]
+pub(crate) mod open {
+    use super::RawFd;
+
+    /// The descriptors of the perf events that this process has.
+    pub(crate) fn all() -> Vec<RawFd> {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+        let event = |entry: std::fs::DirEntry| {
+            let target = std::fs::read_link(entry.path()).ok()?;
+            let is_event = target.to_string_lossy().contains("[perf_event]");
+            is_event.then(|| entry.file_name().to_str()?.parse().ok())?
+        };
+        entries.filter_map(|entry| event(entry.ok()?)).collect()
+    }
+
+    /// Closes them, as a program does that closes every descriptor it does not know.
+    pub(crate) fn close_all() {
+        for fd in all() {
+            // SAFETY: a clock asks whether a descriptor is still its event before it uses the descriptor.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

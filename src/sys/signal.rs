@@ -203,6 +203,16 @@ fn queue<F>(tid: i32, signal: libc::c_int, fields: F) -> io::Result<()> {
 
 /// What clocks send, sent by a test.
 #[cfg(test)]
+pub(crate) mod disposition {
+    /// What a program does that wants the signal for itself.
+    pub(crate) fn set(signal: libc::c_int, action: libc::sighandler_t) {
+        // SAFETY: the tests set the default action, or that the signal is ignored.
+        let last = unsafe { libc::signal(signal, action) };
+        assert_ne!(last, libc::SIG_ERR);
+    }
+}
+
+#[cfg(test)]
 pub(crate) mod forged {
     use super::{DescriptorInfo, POLL, TimerInfo, io, queue};
 

@@ -6,8 +6,8 @@
 pub(in crate::cpu) struct Account {
     /// Before it was armed, and while it could not be.
     pub(in crate::cpu) unarmed_ns: u64,
-    /// On its clock when it was armed.
-    pub(super) armed_at_ns: u64,
+    /// While it was armed.
+    pub(in crate::cpu) armed_ns: u64,
     /// On its clock when it was last looked at.
     pub(super) seen_at_ns: u64,
     /// Periods in its samples.
@@ -19,11 +19,12 @@ pub(in crate::cpu) struct Account {
 }
 
 impl Account {
-    /// CPU time since it was armed, as far as its clock was read.
-    pub(in crate::cpu) fn armed_ns(&self) -> u64 {
-        match self.is_unarmed {
-            true => 0,
-            false => self.seen_at_ns.saturating_sub(self.armed_at_ns),
+    /// Of a thread that is armed when its clock says `cpu_ns`, of which the recording has seen `unarmed_ns`.
+    pub(super) fn begin(cpu_ns: u64, unarmed_ns: u64) -> Self {
+        Self {
+            unarmed_ns,
+            seen_at_ns: cpu_ns,
+            ..Self::default()
         }
     }
 
@@ -35,7 +36,7 @@ impl Account {
         lost: u64,
     ) -> Self {
         Self {
-            seen_at_ns: armed_ns,
+            armed_ns,
             unarmed_ns,
             ticks,
             lost,
@@ -43,10 +44,13 @@ impl Account {
         }
     }
 
+    /// Adds what the thread has used since it was last looked at.
     pub(super) fn see(&mut self, cpu_ns: u64) {
-        if self.is_unarmed {
-            self.unarmed_ns += cpu_ns.saturating_sub(self.seen_at_ns);
+        let used_ns = cpu_ns.saturating_sub(self.seen_at_ns);
+        match self.is_unarmed {
+            true => self.unarmed_ns += used_ns,
+            false => self.armed_ns += used_ns,
         }
-        self.seen_at_ns = self.seen_at_ns.max(cpu_ns);
+        self.seen_at_ns += used_ns;
     }
 }

@@ -41,7 +41,7 @@ impl Threads {
 
     /// Threads that have no clock because the system refused every one.
     pub(in crate::cpu) fn refused(&self) -> u64 {
-        let refused = self.live.values().filter(|live| live.refusal.is_some());
+        let refused = self.live.values().filter(|live| live.refusal().is_some());
         refused.count() as u64
     }
 

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use super::{Account, Change, Threads};
+use crate::cpu::arming::{Choice, ThreadClock};
 use crate::cpu::births::{Born, Ended, Event};
 
 impl Threads {
@@ -25,14 +26,20 @@ impl Threads {
         self.retire(born.tid, None, born.at);
         self.newcomers.remove(&born.tid);
         self.leaving.remove(&born.tid);
-        let account = Account {
-            unarmed_ns: born.cpu_ns,
-            armed_at_ns: born.cpu_ns,
-            seen_at_ns: born.cpu_ns,
-            ..Account::default()
-        };
+        let account = Account::begin(born.cpu_ns, born.cpu_ns);
+        let is_outdated = born.armed.clock.as_ref().is_some_and(|clock| {
+            // A timer is what there is where an event was refused.
+            match self.arming.choice {
+                Choice::PerfEvent { .. } => false,
+                Choice::ThreadTimer => matches!(clock, ThreadClock::PerfEvent(_)),
+                Choice::Nothing => true,
+            }
+        });
         self.enlist(born.tid, born.serial, born.slot, born.armed, account, None);
         self.note_came(born.tid, born.at);
+        if is_outdated {
+            self.rearm(born.tid);
+        }
     }
 
     fn bury(&mut self, ended: &Ended) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Live, Threads};
 use crate::cpu::arming::{Choice, ThreadClock};
+use crate::cpu::births;
 use crate::sys::clock::Clock;
 use crate::sys::thread::identity;
 
@@ -54,14 +55,12 @@ impl Threads {
         let (Some(live), Some(seen)) = (self.live.get_mut(&tid), identity(tid)) else {
             return;
         };
-        let is_other = live
+        if live
             .start_time
-            .is_some_and(|start| start != seen.start_time);
-        let is_closed =
-            matches!(&live.clock, Some(ThreadClock::PerfEvent(event)) if !event.is_open());
-        if is_other || is_closed || live.refusal.is_some() {
-            // An event that the program closed, and a clock that was refused, are asked for again.
-            self.rearm(tid, is_other);
+            .is_some_and(|start| start != seen.start_time)
+        {
+            self.retire(tid, None, Instant::now());
+            self.discover(tid, None);
             return;
         }
         live.start_time = Some(seen.start_time);
@@ -86,21 +85,41 @@ impl Threads {
             }
         }
         thread.labels.name = seen.name;
+        // An event that the program closed, and a clock that was refused, are asked for again.
+        let is_closed =
+            matches!(&live.clock, Some(ThreadClock::PerfEvent(event)) if !event.is_open());
+        if is_closed || live.refusal().is_some() {
+            self.rearm(tid);
+        }
     }
 
-    fn rearm(&mut self, tid: i32, is_other: bool) {
-        let Some(live) = self.live.get(&tid) else {
+    /// Gives a thread that lives another clock, or asks for one again. It stays the thread that it was: under its number, in its
+    /// slot, with its account.
+    pub(super) fn rearm(&mut self, tid: i32) {
+        let Some(live) = self.live.get_mut(&tid) else {
             return;
         };
-        if let (Some(refusal), false) = (live.refusal, is_other)
-            && let Some(count) = self.refusals.get_mut(&refusal)
-        {
-            *count = count.saturating_sub(1);
+        // A thread that is gone has used what it had when it was last looked at, as far as is known; a scan retires it.
+        let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
+            return;
+        };
+        for refusal in live.refused.into_iter().flatten() {
+            if let Some(count) = self.refusals.get_mut(&refusal) {
+                *count = count.saturating_sub(1);
+            }
         }
-        let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
-        let cpu_ns = if is_other { None } else { cpu_ns };
-        self.retire(tid, cpu_ns, Instant::now());
-        self.discover(tid, cpu_ns);
+        let (serial, slot) = (live.serial, live.slot);
+        let last = live.clock.take();
+        let was_armed = last.is_some();
+        if let Some(last) = last {
+            // What it has sent until now may still be on its way, and is the thread's: `events` goes on to say so.
+            self.recorder.births.budget.give_back(&last);
+        }
+        let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
+        if let Some(thread) = self.known.get_mut(&serial) {
+            thread.account.see(cpu_ns);
+        }
+        self.equip(tid, armed, was_armed);
     }
 
     /// Reads the names and the clocks of the live threads, as they are now.
@@ -134,7 +153,56 @@ impl Threads {
             .map(|(&tid, _)| tid)
             .collect();
         for tid in tids {
-            self.rearm(tid, false);
+            self.rearm(tid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use crate::cpu::Engine;
+    use crate::cpu::births::tests::{start, threads_until, ticks_in_stacks, wait_until};
+    use crate::process;
+    use crate::sys::perf_event::open;
+
+    #[test]
+    fn a_thread_whose_clock_was_closed_gets_another_and_stays_the_same() {
+        process::succeed_and_show(&mut process::child(
+            "cpu::threads::looks::tests::child_that_closes_events",
+        ));
+    }
+
+    #[test]
+    #[ignore = "a child process"]
+    fn child_that_closes_events() {
+        let recording = start();
+        if recording.stats().engine != Engine::PerfEvent {
+            return;
+        }
+        let others = recording.stats().threads_armed;
+        let is_enough = Arc::new(AtomicBool::new(false));
+        let threads = threads_until::<4>(&is_enough);
+        let armed = others + 4;
+        wait_until(|| recording.stats().threads_armed == armed);
+        for _ in 0..3 {
+            open::close_all();
+            wait_until(|| open::all().len() as u64 == armed);
+        }
+        is_enough.store(true, Ordering::Release);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let profile = recording.stop().unwrap();
+        let stats = recording.stats();
+        let ticks = ticks_in_stacks(&profile, 4);
+        process::figure!("clocks closed three times: {ticks:?} ticks, {stats}");
+        // The last clock had 20 ms of CPU time to itself.
+        assert!(ticks.iter().all(|&ticks| ticks >= 15), "{ticks:?}\n{stats}");
+        assert_eq!(stats.threads_armed, armed, "{stats}");
+        assert_eq!(stats.foreign_signals, 0, "{stats}");
+        assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
     }
 }

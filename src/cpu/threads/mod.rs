@@ -96,12 +96,22 @@ struct Live {
     since: Instant,
     start_time: Option<u64>,
     clock: Option<ThreadClock>,
-    /// Why it has no clock.
-    refusal: Option<Refusal>,
+    /// The clocks that it was refused.
+    refused: [Option<Refusal>; 2],
     next_look: Instant,
     look_after: Duration,
     /// Ticks it had, and CPU time it had used, at the last look.
     last_look: (u64, u64),
+}
+
+impl Live {
+    /// Why it has no clock.
+    fn refusal(&self) -> Option<Refusal> {
+        match self.clock {
+            Some(_) => None,
+            None => self.refused.into_iter().flatten().last(),
+        }
+    }
 }
 
 /// What is kept of a thread.
@@ -275,12 +285,7 @@ impl Threads {
             Claim::Full => return true,
         };
         let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
-        let account = Account {
-            unarmed_ns: cpu_ns.saturating_sub(before_ns.unwrap_or(0)),
-            armed_at_ns: cpu_ns,
-            seen_at_ns: cpu_ns,
-            ..Account::default()
-        };
+        let account = Account::begin(cpu_ns, cpu_ns.saturating_sub(before_ns.unwrap_or(0)));
         self.enlist(tid, serial, slot, armed, account, identity);
         self.note_came(tid, Instant::now());
         true
@@ -292,36 +297,16 @@ impl Threads {
         serial: u32,
         slot: u32,
         armed: Armed,
-        mut account: Account,
+        account: Account,
         identity: Option<Identity>,
     ) {
-        let Armed {
-            clock,
-            refused,
-            is_gone,
-        } = armed;
-        if is_gone {
+        if armed.is_gone {
             if let Some(slot) = self.recorder.slots.at(slot) {
                 slot.release(serial);
             }
             self.unseen.unarmed_ns += account.unarmed_ns;
             return;
         }
-        match &clock {
-            Some(ThreadClock::PerfEvent(_)) => {
-                self.armed += 1;
-                self.armed_by_perf += 1;
-            }
-            Some(ThreadClock::Timer(_)) => self.armed += 1,
-            None => account.is_unarmed = self.arming.choice != Choice::Nothing,
-        }
-        for refusal in refused.into_iter().flatten() {
-            *self.refusals.entry(refusal).or_default() += 1;
-        }
-        let refusal = match clock {
-            Some(_) => None,
-            None => refused.into_iter().flatten().last(),
-        };
         let look_after = match identity {
             Some(_) => FIRST_LOOK,
             None => Duration::ZERO,
@@ -347,13 +332,34 @@ impl Threads {
                 slot,
                 since: Instant::now(),
                 start_time,
-                clock,
-                refusal,
+                clock: None,
+                refused: [None; 2],
                 next_look: Instant::now() + look_after,
                 look_after: FIRST_LOOK,
                 last_look: (0, cpu_ns),
             },
         );
+        self.equip(tid, armed, false);
+    }
+
+    /// Takes note of the clock that a thread has got, or not.
+    fn equip(&mut self, tid: i32, armed: Armed, was_armed: bool) {
+        let Some(live) = self.live.get_mut(&tid) else {
+            return;
+        };
+        if !was_armed && let Some(clock) = &armed.clock {
+            self.armed += 1;
+            self.armed_by_perf += u64::from(matches!(clock, ThreadClock::PerfEvent(_)));
+        }
+        for refusal in armed.refused.into_iter().flatten() {
+            *self.refusals.entry(refusal).or_default() += 1;
+        }
+        live.clock = armed.clock;
+        live.refused = armed.refused;
+        if let Some(thread) = self.known.get_mut(&live.serial) {
+            thread.account.is_unarmed =
+                live.clock.is_none() && self.arming.choice != Choice::Nothing;
+        }
     }
 
     /// A thread is gone since `at`, or another one by now. `cpu_ns` is what it used, where that is known.
@@ -457,12 +463,7 @@ impl Threads {
             Claim::Full => return serial,
         };
         let cpu_ns = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
-        let account = Account {
-            unarmed_ns: cpu_ns,
-            armed_at_ns: cpu_ns,
-            seen_at_ns: cpu_ns,
-            ..Account::default()
-        };
+        let account = Account::begin(cpu_ns, cpu_ns);
         let armed = match identity {
             Some(_) => births::arm(&self.arming, self.recorder, tid, slot, serial),
             None => Armed::default(),
@@ -492,7 +493,7 @@ impl Threads {
         self.arming.choice = Choice::Nothing;
         self.recorder.births.change(self.arming);
         for live in self.live.values_mut() {
-            live.refusal = None;
+            live.refused = [None; 2];
             if let Some(thread) = self.known.get_mut(&live.serial) {
                 thread.account.is_unarmed = false;
             }
