@@ -27,8 +27,8 @@ pub(crate) struct Slot {
     pub(crate) labels: AtomicPtr<()>,
     /// Weights of the thread's ticks that were lost in the running recording.
     pub(crate) lost: AtomicU64,
-    /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds; 0 where its ticks say
-    /// themselves what they stand for.
+    /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds, and modulo 2^64, because it
+    /// may lie before the thread's beginning; 0 where its ticks say themselves what they stand for.
     pub(crate) due_ns: AtomicU64,
     /// Ticks that the handler is yet to let pass, after one that took it long.
     pub(crate) to_pass: AtomicU32,

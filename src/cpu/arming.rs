@@ -133,8 +133,8 @@ impl Arming {
             // Where the event sees all time, the thread's CPU clock says what a tick stands for.
             let due_ns = match Clock::thread_cpu(tid).now_ns() {
                 Ok(now_ns) if with_kernel => {
-                    let due_ns = now_ns + phase.as_nanos() as u64;
-                    due_ns.saturating_sub(early.as_nanos() as u64).max(1)
+                    let due_ns = now_ns.wrapping_add(phase.as_nanos() as u64);
+                    due_ns.wrapping_sub(early.as_nanos() as u64).max(1)
                 }
                 _ => 0,
             };

@@ -157,8 +157,8 @@ fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
         return Some(weight);
     };
     let periods = periods_due(due_ns, now_ns, pace.period_ns);
-    let next_ns = due_ns.saturating_add(periods.saturating_mul(pace.period_ns));
-    slot.due_ns.store(next_ns, Ordering::Relaxed);
+    let next_ns = due_ns.wrapping_add(periods.wrapping_mul(pace.period_ns));
+    slot.due_ns.store(next_ns.max(1), Ordering::Relaxed);
     match periods {
         0 => None,
         periods => Some(u32::try_from(periods).unwrap_or(u32::MAX)),
@@ -169,10 +169,13 @@ fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
 /// into a long system call; and an event's clock stands still at each context switch for longer than the CPU clock, and goes on
 /// while a hypervisor keeps the CPU to itself.
 fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
-    let late_ns = now_ns.checked_sub(due_ns);
-    late_ns
-        .and_then(|late_ns| late_ns.checked_div(period_ns))
-        .map_or(0, |periods| periods.saturating_add(1))
+    let late_ns = now_ns.wrapping_sub(due_ns).cast_signed();
+    match u64::try_from(late_ns) {
+        Ok(late_ns) => late_ns
+            .checked_div(period_ns)
+            .map_or(0, |periods| periods + 1),
+        Err(_) => 0,
+    }
 }
 
 /// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period (a slow filter of the
@@ -361,6 +364,9 @@ mod tests {
         assert_eq!([due(0), due(999)], [0, 0]);
         assert_eq!([due(1000), due(1099), due(1100)], [1, 1, 2]);
         assert_eq!(due(2000), 11);
+        // Of a thread that began less than a period ago.
+        let before = |now| periods_due(0u64.wrapping_sub(70), now, 100);
+        assert_eq!([before(20), before(29), before(30)], [1, 1, 2]);
         assert_eq!(periods_due(1000, 5000, 0), 0);
     }
 
