@@ -2,6 +2,8 @@
 //! ordinary code.
 #![forbid(unsafe_code)]
 
+use std::sync::TryLockError;
+
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell as Tracked,
@@ -27,6 +29,15 @@ impl<T> Mutex<T> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes the lock if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<std::sync::MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {

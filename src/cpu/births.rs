@@ -97,9 +97,17 @@ impl Births {
         self.told.lock().arming = None;
     }
 
-    /// What has happened since the last call, in order, in exchange for [`room`].
+    /// What has happened since the last call, in order, in exchange for [`room`]. Waits for a thread that is telling.
     pub(super) fn take(&self, room: Vec<Event>) -> Vec<Event> {
         std::mem::replace(&mut self.told.lock().events, room)
+    }
+
+    /// As [`take`](Self::take), but gives the room back while a thread is telling.
+    pub(super) fn try_take(&self, room: Vec<Event>) -> Result<Vec<Event>, Vec<Event>> {
+        match self.told.try_lock() {
+            Some(mut told) => Ok(std::mem::replace(&mut told.events, room)),
+            None => Err(room),
+        }
     }
 
     /// Gives the room back, once nobody tells anything any more.
@@ -110,6 +118,8 @@ impl Births {
     /// Gives the event back where it cannot be told.
     fn tell(&self, recording: u32, event: Event, doorbell: &Futex) -> Result<(), Event> {
         let mut told = self.told.lock();
+        #[cfg(test)]
+        tests::dawdle(&tests::WHILE_TELLING_NS);
         // After the end there is nobody to tell. Where there is no room left, a scan finds the thread.
         let is_told = told
             .arming
@@ -275,11 +285,12 @@ pub(super) mod tests {
     use crate::sys::signal::disposition;
 
     /// CPU time that threads take before the steps of their beginning: before they ask which recording runs, claim their slots, make
-    /// their clocks and tell of them. So scans, and the ends of recordings, find them there.
+    /// their clocks and tell of them, and while they tell. So scans, and the ends of recordings, find them there.
     pub(super) static BEFORE_ASKING_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLAIM_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLOCK_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_TELLING_NS: AtomicU64 = AtomicU64::new(0);
+    pub(super) static WHILE_TELLING_NS: AtomicU64 = AtomicU64::new(0);
     /// CPU time that a scan takes after it has listed the threads: so that others begin meanwhile.
     pub(in crate::cpu) static AFTER_LIST_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -459,6 +470,49 @@ pub(super) mod tests {
             }
             assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_stands_still_while_it_tells_holds_up_nobody() {
+        for engine in ["auto", "timer"] {
+            process::succeed_and_show(
+                process::child("cpu::births::tests::child_of_a_birth_that_stands_still")
+                    .env("ENGINE", engine),
+            );
+        }
+    }
+
+    /// Where many threads share a CPU, one of them can lose it at any place for longer than lanes have room.
+    #[test]
+    #[ignore = "a child process"]
+    fn child_of_a_birth_that_stands_still() {
+        let recording = start();
+        let others = recording.stats().threads_armed;
+        let is_enough = Arc::new(AtomicBool::new(false));
+        let threads = threads_held_at::<1>(&WHILE_TELLING_NS, &is_enough);
+        // More turns than one, and ticks of the thread itself among what is counted.
+        for _ in 0..5 {
+            let counted = recording.stats().ticks;
+            wait_until(|| {
+                burn(MS);
+                recording.stats().ticks >= counted + 20
+            });
+        }
+        assert_eq!(recording.stats().threads_armed, others);
+        WHILE_TELLING_NS.store(0, Ordering::Relaxed);
+        IS_HELD.store(false, Ordering::Release);
+        wait_until(|| recording.stats().threads_armed == others + 1);
+        is_enough.store(true, Ordering::Release);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let profile = recording.stop().unwrap();
+        let stats = recording.stats();
+        let ticks = ticks_in_stacks(&profile, 1);
+        process::figure!("a birth that stood still: {ticks:?} ticks");
+        assert!(ticks[0] > 0, "{stats}");
+        assert_eq!(stats.foreign_signals, 0, "{stats}");
+        assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl Collector {
     pub(super) fn drain(&mut self) {
         // Before what follows: a thread that has not gone by then had all of the time up to here.
         let now = Instant::now();
-        self.threads.hear();
+        self.threads.try_hear();
         if let Some(wall) = &mut self.wall {
             wall.hear(&mut self.threads, &mut self.table);
         }

@@ -8,10 +8,27 @@ use crate::cpu::arming::{Choice, ThreadClock};
 use crate::cpu::births::{Born, Ended, Event};
 
 impl Threads {
-    /// Takes note of the threads that have begun or ended by themselves.
+    /// Takes note of the threads that have begun or ended by themselves. Waits for one that is telling.
     pub(in crate::cpu) fn hear(&mut self) {
         let room = std::mem::take(&mut self.events);
-        let mut events = self.recorder.births.take(room);
+        let events = self.recorder.births.take(room);
+        self.take_note(events);
+    }
+
+    /// As [`hear`](Self::hear), but does not wait, and says whether it heard: among many threads one that is telling can stand
+    /// still for longer than lanes have room.
+    pub(in crate::cpu) fn try_hear(&mut self) -> bool {
+        let room = std::mem::take(&mut self.events);
+        let taken = self.recorder.births.try_take(room);
+        self.is_deaf = taken.is_err();
+        match taken {
+            Ok(events) => self.take_note(events),
+            Err(room) => self.events = room,
+        }
+        !self.is_deaf
+    }
+
+    fn take_note(&mut self, mut events: Vec<Event>) {
         for event in events.drain(..) {
             match event {
                 Event::Born(born) => self.admit(born),

@@ -63,6 +63,10 @@ pub(super) struct Threads {
     tids: Vec<i32>,
     /// Room to be exchanged for what threads have told.
     events: Vec<Event>,
+    /// A thread was telling when it was last listened.
+    is_deaf: bool,
+    /// Ticks of threads that were sampled before they were heard of, by serial number.
+    unheard: HashMap<u32, u64>,
     /// Ids that the last scan saw for the first time, where threads arm themselves.
     newcomers: HashSet<i32>,
     /// Ids of threads that have said that they end, and that the system may list for a little longer.
@@ -145,6 +149,8 @@ impl Threads {
             armed_by_perf: 0,
             tids: Vec::new(),
             events: births::room(),
+            is_deaf: false,
+            unheard: HashMap::new(),
             newcomers: HashSet::new(),
             leaving: HashSet::new(),
             changes: None,
@@ -205,7 +211,7 @@ impl Threads {
 
     /// Arms the threads that are new and retires those that are gone.
     pub(super) fn scan(&mut self) -> io::Result<()> {
-        self.hear();
+        self.try_hear();
         self.arm_the_left();
         self.look_again();
         let now = Instant::now();
@@ -219,8 +225,12 @@ impl Threads {
         let listed = self.dir.list(&mut tids);
         #[cfg(test)]
         births::tests::dawdle(&births::tests::AFTER_LIST_NS);
-        // Whoever is listed and has armed itself is known from here on.
-        self.hear();
+        // Whoever is listed and has armed itself is to be known from here on.
+        if !self.try_hear() {
+            self.tids = tids;
+            self.next_full_scan = now;
+            return Ok(());
+        }
         if listed.is_ok() {
             let mut waiting = HashSet::new();
             for &tid in &tids {
@@ -252,9 +262,10 @@ impl Threads {
         listed
     }
 
-    /// Whether the next scan has something to do that cannot wait: threads that were found, and may arm themselves.
+    /// Whether the next scan has something to do that cannot wait: threads that were found, and may arm themselves, or are telling
+    /// that they did.
     pub(super) fn expects_more(&self) -> bool {
-        !self.newcomers.is_empty()
+        self.is_deaf || !self.newcomers.is_empty()
     }
 
     /// Whether a thread that was just found may be about to arm itself, as it better does: it knows when it began.
@@ -297,7 +308,7 @@ impl Threads {
         serial: u32,
         slot: u32,
         armed: Armed,
-        account: Account,
+        mut account: Account,
         identity: Option<Identity>,
     ) {
         if armed.is_gone {
@@ -316,12 +327,14 @@ impl Threads {
             None => (None, String::new()),
         };
         let cpu_ns = account.seen_at_ns;
+        let sampled_before = self.unheard.remove(&serial);
+        account.ticks += sampled_before.unwrap_or(0);
         self.known.insert(
             serial,
             Thread {
                 labels: ThreadLabels { name, tid },
                 account,
-                is_sampled: false,
+                is_sampled: sampled_before.is_some(),
                 is_blocking: false,
             },
         );
@@ -440,11 +453,14 @@ impl Threads {
         };
         // A thread that armed itself a moment ago can have been sampled before it was heard of.
         if !self.known.contains_key(&serial) {
-            self.hear();
+            self.try_hear();
         }
-        if let Some(thread) = self.known.get_mut(&serial) {
-            thread.is_sampled = true;
-            thread.account.ticks += ticks;
+        match self.known.get_mut(&serial) {
+            Some(thread) => {
+                thread.is_sampled = true;
+                thread.account.ticks += ticks;
+            }
+            None => *self.unheard.entry(serial).or_default() += ticks,
         }
         serial
     }
