@@ -7,11 +7,11 @@ use std::sync::TryLockError;
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell as Tracked,
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// A mutex that goes on after a panic of its holder: what it guards is counts, which are right at every moment.
 ///

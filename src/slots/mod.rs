@@ -8,19 +8,23 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::sync::{self, fence};
 use crate::sys::fork::wiped_on_fork_pages;
 
+#[cfg(all(test, loom))]
+mod models;
+
 /// How many slots there are, a power of two: 4 MiB of addresses, of which only what was touched takes memory.
-const SLOTS: usize = 64 * 1024;
+const SLOTS: usize = if cfg!(loom) { 4 } else { 64 * 1024 };
 /// Slots that are looked at for an id. Ids are given out in turn, so neighbours rarely meet.
-const PROBES: usize = 128;
+const PROBES: usize = if cfg!(loom) { SLOTS } else { 128 };
 
 /// One thread's slot.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
     /// A [`Holder`]. One word, so that the right to record the thread passes from one to the next at one moment.
-    holder: AtomicU64,
+    holder: sync::AtomicU64,
     /// Looks at the thread that the program's filter dropped.
     pub(crate) filtered: AtomicU32,
     /// The labels that the thread has set: a pointer that only it changes.
@@ -47,15 +51,31 @@ impl Holder {
     /// Unlike an unused one, a freed slot does not end a search.
     const FREED: Self = Self(1 << 31);
     const HAS_LABELS: u64 = 1 << 30;
+    /// Somebody puts the thread's id into the slot, and does not know yet whether another one puts it into another slot. Until it is
+    /// known, the thread is not found here, and nobody else takes the slot.
+    const IS_PENDING: u64 = 1 << 29;
     /// The kernel gives out no id above 2^22.
-    const TID: u64 = Self::HAS_LABELS - 1;
+    const TID: u64 = Self::IS_PENDING - 1;
 
     fn new(tid: i32) -> Self {
         Self(tid as u64 & Self::TID)
     }
 
     fn is_of(self, tid: i32) -> bool {
-        self != Self::FREED && self.0 & Self::TID == Self::new(tid).0
+        self.id() == Self::new(tid).0
+    }
+
+    fn is_pending_of(self, tid: i32) -> bool {
+        self.id() == Self::new(tid).pending().0
+    }
+
+    /// Whose it is, and whether that is settled.
+    fn id(self) -> u64 {
+        self.0 & (Self::FREED.0 | Self::IS_PENDING | Self::TID)
+    }
+
+    fn pending(self) -> Self {
+        Self(self.0 | Self::IS_PENDING)
     }
 
     fn serial(self) -> u32 {
@@ -224,6 +244,7 @@ impl Slots {
         tid: i32,
         next: impl Fn(Holder) -> Result<Holder, E>,
     ) -> Option<Result<&Slot, E>> {
+        // Where somebody else changed the slot meanwhile, it is looked for again.
         loop {
             let mut free = None;
             let mut known = None;
@@ -242,14 +263,45 @@ impl Slots {
                 }
             }
             let (slot, seen) = known.or(free)?;
-            let holder = known.map_or(Holder::new(tid), |(_, holder)| holder);
-            match next(holder) {
+            let next = match next(known.map_or(Holder::new(tid), |(_, holder)| holder)) {
+                Ok(next) => next,
                 Err(error) => return Some(Err(error)),
-                // A slot that changed meanwhile is looked for again.
-                Ok(next) if slot.exchange(seen, next) => return Some(Ok(slot)),
-                Ok(_) => {}
+            };
+            let is_done = match known {
+                Some(_) => slot.exchange(seen, next),
+                None => self.insert(tid, slot, seen, next),
+            };
+            if is_done {
+                return Some(Ok(slot));
             }
         }
+    }
+
+    /// Puts a thread that has no slot into a free one, unless somebody else puts it into another one at the same time: a slot that
+    /// was freed while they searched is free to one of them only. As in Purcell and Harris, "Non-blocking hashtables with open
+    /// addressing" (2005): each says what it is about to do, then makes all others begin again that have said so.
+    fn insert(&self, tid: i32, own: &Slot, seen: Holder, next: Holder) -> bool {
+        let pending = next.pending();
+        if !own.exchange(seen, pending) {
+            return false;
+        }
+        // Of two, the one whose fence is later sees what the other has said.
+        fence(Ordering::SeqCst);
+        for slot in self.probe(tid).filter(|slot| !std::ptr::eq(*slot, own)) {
+            let mut holder = slot.holder();
+            while holder.is_pending_of(tid) && !slot.exchange(holder, Holder::FREED) {
+                holder = slot.holder();
+            }
+            if holder == Holder::UNUSED {
+                break;
+            }
+            if holder.is_of(tid) {
+                // The other one was first. It may have freed this slot, too.
+                own.exchange(pending, Holder::FREED);
+                return false;
+            }
+        }
+        own.exchange(pending, next)
     }
 
     fn probe(&self, tid: i32) -> impl Iterator<Item = &Slot> {
