@@ -307,7 +307,7 @@ impl Sample<'_> {
         // SAFETY: the claim is held; unwinding returns.
         unsafe {
             bench.work(|cache| {
-                let more_than_half_full = claim.write(words, |space| {
+                let is_urgent = claim.write(words, |space| {
                     writer.write(space, |frames| {
                         let unwound = snapshot.unwind(registers, subject, cache, frames);
                         if unwound.unknown_stack {
@@ -323,10 +323,10 @@ impl Sample<'_> {
                         (unwound.depth, unwound.reason)
                     })
                 });
-                match more_than_half_full {
-                    Some(more_than_half_full) => {
+                match is_urgent {
+                    Some(is_urgent) => {
                         counters.written.fetch_add(weight, Ordering::Relaxed);
-                        if more_than_half_full {
+                        if is_urgent {
                             recorder.doorbell.wake_once();
                         }
                     }

@@ -18,8 +18,9 @@ use crate::sys::stack::Stack;
 use crate::sys::thread_stack::BoundsPlace;
 use crate::unwind::{Cache, Published, Rules, Snapshot, Subject};
 
-/// Words of a lane: 128 KiB, some 30 of the deepest stacks or 400 of usual ones.
-const LANE_WORDS: usize = 16 * 1024;
+/// Words of a lane: 512 KiB, some 120 of the deepest stacks or 1600 of usual ones. The flusher asks for memory and for the process's
+/// mappings, so it waits for the locks of both; among many threads whoever holds one can lose its CPU for some 100 ms.
+const LANE_WORDS: usize = 64 * 1024;
 
 /// The process's state of recording, in a page that a fork wipes: in a child all of it is zero, which means that nothing
 /// is recorded there and that nothing of the parent's is the child's.
@@ -93,7 +94,7 @@ impl Owner {
 pub(super) struct Recorder {
     pub(super) rack: Rack,
     pub(super) snapshot: Published<Snapshot>,
-    /// Rung by a handler that leaves a lane more than half full.
+    /// Rung by a handler in whose lane much waits for the flusher.
     pub(super) doorbell: Futex,
     /// Set by a handler that met a stack which the snapshot does not know.
     pub(super) is_stale: AtomicBool,

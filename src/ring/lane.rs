@@ -8,8 +8,15 @@ use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence};
 /// The value of `Lane::owner` when nobody has claimed it; epochs are never 0.
 const FREE: u32 = 0;
 
+/// The consumer's claim, while it turns the lane back. No epoch comes after it, so nothing is kept for its sake.
+const CONSUMER: u32 = u32::MAX;
+
 /// A first word of a record that says: nothing more up to the end of the ring, go on at its beginning.
 const SKIP: u64 = 0;
+
+/// Words that a lane is to stay within: 64 KiB. The consumer is called where more than these wait, and a lane that is empty beyond
+/// them is turned back to its beginning. So the rest is touched, and takes memory, only where the consumer was held up.
+const USUAL_WORDS: usize = 8 * 1024;
 
 /// A ring of words. `tail - head` words are committed and not yet consumed; both count words since the beginning and
 /// are masked to find a place. The invariants:
@@ -25,6 +32,8 @@ pub(crate) struct Lane {
     /// On a line of its own: the consumer writes it while handlers write the two above.
     head: CachePadded<AtomicUsize>,
     words: Words,
+    /// Words that were ever used since the memory was last given back, from the first on. For the figures: no model's.
+    touched: std::sync::atomic::AtomicUsize,
 }
 
 impl Lane {
@@ -36,7 +45,13 @@ impl Lane {
             tail: AtomicUsize::new(0),
             head: CachePadded::new(AtomicUsize::new(0)),
             words: Words::new(capacity)?,
+            touched: std::sync::atomic::AtomicUsize::new(0),
         })
+    }
+
+    /// As [`USUAL_WORDS`], in a lane of any capacity.
+    fn usual_words(&self) -> usize {
+        USUAL_WORDS.min(self.words.len() / 2)
     }
 
     /// Takes the lane if it is free. *Async-signal-safe.*
@@ -86,14 +101,34 @@ impl Lane {
                 // SAFETY: a record lies in one piece within `[head, tail)`.
                 sink(unsafe { self.words.read(start, len) });
                 head += len;
+                self.touched.fetch_max(start + len, Ordering::Relaxed);
             }
             // Release: the reads above happen before a producer that sees the new `head` overwrites the words.
             self.head.store(head, Ordering::Release);
         }
+        if head & mask > self.usual_words() {
+            self.turn_back(head);
+        }
     }
 
+    /// Goes on at the beginning of the ring, whose words are touched already and near. Nothing happens where a handler holds the lane
+    /// or has written more.
+    fn turn_back(&self, head: usize) {
+        let Some(claim) = self.try_claim(0, CONSUMER) else {
+            return;
+        };
+        // The claim makes this the only one who moves either.
+        if self.tail.load(Ordering::Relaxed) == head {
+            let beginning = head.next_multiple_of(self.words.len());
+            self.head.store(beginning, Ordering::Relaxed);
+            self.tail.store(beginning, Ordering::Relaxed);
+        }
+        drop(claim);
+    }
+
+    /// Bytes that the words take which were used since the memory was last given back.
     pub(super) fn size_bytes(&self) -> usize {
-        self.words.len() * size_of::<u64>()
+        self.touched.load(Ordering::Relaxed) * size_of::<u64>()
     }
 
     /// Gives the words' memory back to the system.
@@ -104,6 +139,7 @@ impl Lane {
     pub(super) unsafe fn release_memory(&self) {
         // SAFETY: nobody reads or writes the words, by the caller's contract.
         unsafe { self.words.release_memory() };
+        self.touched.store(0, Ordering::Relaxed);
     }
 }
 
@@ -143,7 +179,7 @@ impl Claim<'_> {
     }
 
     /// Lets `fill` write a record into up to `words` free words and commits as many as it returns. The answer says
-    /// whether the lane is more than half full after it, or `None` where there was no room.
+    /// whether so much waits after it that the consumer should come, or `None` where there was no room.
     ///
     /// `fill` puts the record's length into the low 16 bits of the first word.
     ///
@@ -172,7 +208,7 @@ impl Claim<'_> {
         self.lane
             .tail
             .store(place.tail.wrapping_add(place.skip + len), Ordering::Release);
-        Some(place.used + place.skip + len > self.lane.words.len() / 2)
+        Some(place.used + place.skip + len > self.lane.usual_words())
     }
 }
 
@@ -252,6 +288,23 @@ mod tests {
         assert_eq!(drain(&lane), [(5, 1), (3, 3)]);
         assert!(push(&lane, 8, 5));
         assert!(!push(&lane, 9, 6), "longer than the lane");
+    }
+
+    #[test]
+    fn a_lane_that_is_emptied_in_time_stays_at_its_beginning() {
+        let lane = Lane::new(1024).unwrap();
+        for next in 1..1000 {
+            assert!(push(&lane, 100, next));
+            assert_eq!(drain(&lane), [(100, next)]);
+        }
+        assert_eq!(lane.size_bytes(), 600 * size_of::<u64>());
+        // A handler that holds it is not waited for, and has all room in the end.
+        assert!((1..=6).all(|next| push(&lane, 100, next)));
+        let claim = lane.try_claim(0, 1).unwrap();
+        assert_eq!(drain(&lane).len(), 6);
+        drop(claim);
+        assert!((1..=10).all(|next| push(&lane, 100, next)));
+        assert_eq!(drain(&lane).len(), 10);
     }
 
     #[test]

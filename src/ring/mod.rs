@@ -83,7 +83,7 @@ impl Rack {
         self.lanes.len()
     }
 
-    /// Bytes that the lanes' words take when all of them have been used.
+    /// Bytes that the lanes' words take.
     pub(crate) fn size_bytes(&self) -> usize {
         self.lanes.iter().map(|lane| lane.size_bytes()).sum()
     }

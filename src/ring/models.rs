@@ -76,6 +76,32 @@ fn space_is_reused_only_after_it_was_read() {
 }
 
 #[test]
+fn a_lane_is_turned_back_only_while_nobody_writes() {
+    loom::model(|| {
+        let rack = Arc::new(Rack::new(1, 8).unwrap());
+        assert!((1..=3).all(|value| push(&rack, 0, value).is_ok()));
+        let handler = {
+            let rack = rack.clone();
+            thread::spawn(move || {
+                (4..=5)
+                    .filter(|&v| push(&rack, 0, v).is_ok())
+                    .collect::<Vec<_>>()
+            })
+        };
+        // The lane is empty beyond what it is to stay within, so the flusher turns it back.
+        let mut seen = drain(&rack);
+        let written = handler.join().unwrap();
+        seen.extend(drain(&rack));
+        assert_eq!(seen, [vec![1, 2, 3], written].concat());
+        assert!(
+            (6..=9).all(|value| push(&rack, 0, value).is_ok()),
+            "all room is there"
+        );
+        assert_eq!(drain(&rack), [6, 7, 8, 9]);
+    });
+}
+
+#[test]
 fn a_handler_takes_another_lane_when_its_own_is_held() {
     loom::model(|| {
         let rack = Arc::new(Rack::new(2, 4).unwrap());
