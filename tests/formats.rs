@@ -11,4 +11,8 @@ mod formats {
 }
 #[path = "support/large.rs"]
 mod large;
+#[path = "support/process.rs"]
+mod process;
 mod support;
+#[path = "support/work.rs"]
+mod work;

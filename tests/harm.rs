@@ -331,7 +331,6 @@ fn child_that_forks_all_the_time() {
         let mut forks = 0;
         // Longer on a crowded machine.
         while begun.elapsed() < Duration::from_secs(3) || forks <= 100 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{forks} forks");
             // SAFETY: the child does what a child may that was forked by glibc, and leaves by `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {

@@ -50,10 +50,10 @@ impl Held {
         }
     }
 
-    /// As [`now`](Self::now), once that is `expected` or some time has gone by: a thread that was joined is still listed for
-    /// a moment.
+    /// As [`now`](Self::now), once that is `expected` or a long time has gone by: a thread that was joined is still listed for
+    /// a moment, which is as long as a crowded machine keeps it from its end.
     fn settled(expected: &Self) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let held = Self::now();
             if held == *expected || Instant::now() > deadline {

@@ -1,12 +1,14 @@
 //! What becomes of the file when `main` is left with a guard alive. The harness of tests would stand between a panic and the
 //! process's end, so this program has a `main` of its own: without arguments of ours it runs itself once for each way out.
 
+#[path = "support/process.rs"]
+mod process;
 mod support;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, ExitStatus, Termination};
+use std::process::{ExitCode, ExitStatus, Termination};
 
 use sigprof::Profile;
 use support::{go_pprof, tool};
@@ -98,11 +100,11 @@ fn try_way_out(way_out: &WayOut, old: Option<&str>) {
     if let Some(old) = old {
         fs::write(&file, old).unwrap();
     }
-    let output = Command::new(std::env::current_exe().unwrap())
+    let mut command = process::this_program();
+    command
         .current_dir(directory.path())
-        .env(WAY_OUT, way_out.name)
-        .output()
-        .unwrap();
+        .env(WAY_OUT, way_out.name);
+    let output = process::output(&mut command).unwrap();
     let name = way_out.name;
     assert!((way_out.is_end)(output.status), "{name}: {output:?}");
     assert!(

@@ -112,10 +112,12 @@ pub(super) struct Armed {
     pub(super) refused: [Option<Refusal>; 2],
     /// The thread was gone.
     pub(super) is_gone: bool,
+    /// The thread has armed itself meanwhile.
+    pub(super) is_taken_over: bool,
 }
 
 impl Arming {
-    /// Gives a thread its clock.
+    /// Gives a thread its clock, which ticks only after the right to it is [confirmed](Slot::confirm).
     ///
     /// `phase` is the time until its first tick, in (0, period]. `early` is as random, and by how much before each tick of an
     /// event a period ends: a tick that is late or early, by the CPU clock, then counts for one more or less as often as that is
@@ -138,12 +140,19 @@ impl Arming {
                 }
                 _ => 0,
             };
-            slot.due_ns.store(due_ns, Ordering::Relaxed);
             let made = attempt(&budget.perf_events, || {
-                self.perf_event(tid, cookie, phase, with_kernel, events)
+                let event = self.perf_event(tid, cookie, phase, with_kernel, events)?;
+                let is_confirmed = slot.confirm(cookie.serial);
+                if is_confirmed {
+                    slot.due_ns.store(due_ns, Ordering::Relaxed);
+                    event.send()?;
+                } else {
+                    events.clear(event.fd(), cookie);
+                }
+                Ok(is_confirmed.then_some(ThreadClock::PerfEvent(event)))
             });
             match made {
-                Ok(clock) => armed.clock = Some(clock),
+                Ok(clock) => armed.have(clock),
                 Err(Cause::Os(libc::ESRCH)) => armed.is_gone = true,
                 Err(cause) => {
                     let engine = Engine::PerfEvent;
@@ -151,32 +160,36 @@ impl Arming {
                 }
             }
         }
-        if armed.clock.is_none() {
-            // Timers say what they stand for. An event that the thread had before may have used it.
-            slot.due_ns.store(0, Ordering::Relaxed);
-        }
-        if self.choice == Choice::Nothing || armed.clock.is_some() || armed.is_gone {
-            return armed;
-        }
-        let made = attempt(&budget.timers, || {
-            let timer = CpuTimer::for_thread(tid, self.signal, cookie.to_u64())?;
-            timer.arm(phase, self.rate.period)?;
-            Ok(ThreadClock::Timer(timer))
-        });
-        match made {
-            Ok(clock) => armed.clock = Some(clock),
-            // What `timer_create` says of a thread that is gone.
-            Err(Cause::Os(libc::EINVAL)) => armed.is_gone = true,
-            Err(cause) => {
-                let engine = Engine::ThreadTimer;
-                armed.refused[1] = Some(Refusal { engine, cause });
+        if self.choice != Choice::Nothing && armed.is_open() {
+            let made = attempt(&budget.timers, || {
+                let timer = CpuTimer::for_thread(tid, self.signal, cookie.to_u64())?;
+                let is_confirmed = slot.confirm(cookie.serial);
+                if is_confirmed {
+                    // Timers say what they stand for. An event that the thread had before may have used it.
+                    slot.due_ns.store(0, Ordering::Relaxed);
+                    timer.arm(phase, self.rate.period)?;
+                }
+                Ok(is_confirmed.then_some(ThreadClock::Timer(timer)))
+            });
+            match made {
+                Ok(clock) => armed.have(clock),
+                // What `timer_create` says of a thread that is gone.
+                Err(Cause::Os(libc::EINVAL)) => armed.is_gone = true,
+                Err(cause) => {
+                    let engine = Engine::ThreadTimer;
+                    armed.refused[1] = Some(Refusal { engine, cause });
+                }
             }
+        }
+        if armed.clock.is_none() && !armed.is_taken_over {
+            // It has none, or had one of its own and is gone.
+            armed.is_taken_over = !slot.confirm(cookie.serial);
         }
         armed
     }
 
-    /// An event has no phase of its own: the first tick comes after a period of that length, and the handler sets the right
-    /// one then.
+    /// An event that sends nothing yet. It has no phase of its own: the first tick comes after a period of that length, and the
+    /// handler sets the right one then.
     fn perf_event(
         &self,
         tid: i32,
@@ -184,27 +197,42 @@ impl Arming {
         phase: Duration,
         with_kernel: bool,
         events: &Events,
-    ) -> io::Result<ThreadClock> {
+    ) -> io::Result<TaskClock> {
         let clock = TaskClock::for_thread(tid, phase, with_kernel)?;
         if !events.set(clock.fd(), cookie, self.rate.period_ns()) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        clock.send(self.quiet, tid)?;
-        Ok(ThreadClock::PerfEvent(clock))
+        clock.direct(self.quiet, tid)?;
+        Ok(clock)
     }
 }
 
+impl Armed {
+    /// Whether there is still a clock to be had.
+    fn is_open(&self) -> bool {
+        self.clock.is_none() && !self.is_gone && !self.is_taken_over
+    }
+
+    /// The clock, unless the thread has taken over the right to it.
+    fn have(&mut self, clock: Option<ThreadClock>) {
+        self.is_taken_over = clock.is_none();
+        self.clock = clock;
+    }
+}
+
+/// Makes a clock, if the budget has one left. What is not made is given back.
 fn attempt(
     left: &AtomicI64,
-    make: impl FnOnce() -> io::Result<ThreadClock>,
-) -> Result<ThreadClock, Cause> {
+    make: impl FnOnce() -> io::Result<Option<ThreadClock>>,
+) -> Result<Option<ThreadClock>, Cause> {
     if !Budget::take(left) {
         return Err(Cause::Share);
     }
-    make().map_err(|error| {
+    let made = make();
+    if !matches!(made, Ok(Some(_))) {
         left.fetch_add(1, Ordering::Relaxed);
-        Cause::Os(error.raw_os_error().unwrap_or(libc::EIO))
-    })
+    }
+    made.map_err(|error| Cause::Os(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 impl Refusal {

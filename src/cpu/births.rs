@@ -13,13 +13,14 @@ use crate::slots::{Claim, is_before, next_number};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
 use crate::sys::futex::Futex;
-use crate::sys::signal::block;
+use crate::sys::signal::{block, with_signals_blocked};
 use crate::sys::thread::{current_name, current_tid};
 use crate::sys::thread_hook::Callbacks;
 
 /// What threads are armed with, and those that have begun or ended since the flusher last asked.
 #[derive(Debug, Default)]
 pub(super) struct Births {
+    /// Held by [`with_told`](Self::with_told) alone.
     told: Mutex<Told>,
     pub(super) budget: Budget,
 }
@@ -79,35 +80,34 @@ impl Births {
         let room = room();
         // So that no thread's beginning has to make the seed.
         random((0, 0));
-        let old = {
-            let mut told = self.told.lock();
+        let old = self.with_told(|told| {
             told.arming = Some(arming);
             std::mem::replace(&mut told.events, room)
-        };
+        });
         drop(old);
     }
 
     /// From now on they do it another way.
     pub(super) fn change(&self, arming: Arming) {
-        self.told.lock().arming = Some(arming);
+        self.with_told(|told| told.arming = Some(arming));
     }
 
     /// From now on they do not. What they have told already is still to be taken.
     pub(super) fn close(&self) {
-        self.told.lock().arming = None;
+        self.with_told(|told| told.arming = None);
     }
 
     /// What has happened since the last call, in order, in exchange for [`room`]. Waits for a thread that is telling.
     pub(super) fn take(&self, room: Vec<Event>) -> Vec<Event> {
-        std::mem::replace(&mut self.told.lock().events, room)
+        self.with_told(|told| std::mem::replace(&mut told.events, room))
     }
 
     /// As [`take`](Self::take), but gives the room back while a thread is telling.
     pub(super) fn try_take(&self, room: Vec<Event>) -> Result<Vec<Event>, Vec<Event>> {
-        match self.told.try_lock() {
+        with_signals_blocked(|| match self.told.try_lock() {
             Some(mut told) => Ok(std::mem::replace(&mut told.events, room)),
             None => Err(room),
-        }
+        })
     }
 
     /// Gives the room back, once nobody tells anything any more.
@@ -115,25 +115,38 @@ impl Births {
         drop(self.take(Vec::new()));
     }
 
+    /// How threads are to arm themselves in a recording, while they are.
+    fn arming(&self, recording: u32) -> Option<Arming> {
+        let arming = self.with_told(|told| told.arming);
+        arming.filter(|arming| arming.recording == recording)
+    }
+
     /// Gives the event back where it cannot be told.
     fn tell(&self, recording: u32, event: Event, doorbell: &Futex) -> Result<(), Event> {
-        let mut told = self.told.lock();
-        #[cfg(test)]
-        tests::dawdle(&tests::WHILE_TELLING_NS);
-        // After the end there is nobody to tell. Where there is no room left, a scan finds the thread.
-        let is_told = told
-            .arming
-            .is_some_and(|arming| arming.recording == recording)
-            && told.events.len() < told.events.capacity();
-        match is_told {
-            true => told.events.push(event),
-            false => return Err(event),
-        }
-        if told.events.len() == EVENTS_TO_WAKE {
-            drop(told);
+        let number = self.with_told(|told| {
+            #[cfg(test)]
+            tests::dawdle(&tests::WHILE_TELLING_NS);
+            // After the end there is nobody to tell. Where there is no room left, a scan finds the thread.
+            let is_told = told
+                .arming
+                .is_some_and(|arming| arming.recording == recording)
+                && told.events.len() < told.events.capacity();
+            match is_told {
+                true => told.events.push(event),
+                false => return Err(event),
+            }
+            Ok(told.events.len())
+        })?;
+        if number == EVENTS_TO_WAKE {
             doorbell.wake_once();
         }
         Ok(())
+    }
+
+    /// Holds what is told, without being interrupted: a handler of the program's may wait for a thread that begins, which waits for
+    /// this.
+    fn with_told<T>(&self, f: impl FnOnce(&mut Told) -> T) -> T {
+        with_signals_blocked(|| f(&mut self.told.lock()))
     }
 }
 
@@ -152,8 +165,7 @@ fn begin(serial: u32) -> bool {
     let Some((recording, recorder)) = running() else {
         return false;
     };
-    let arming = recorder.births.told.lock().arming;
-    let Some(arming) = arming.filter(|arming| arming.recording == recording) else {
+    let Some(arming) = recorder.births.arming(recording) else {
         return false;
     };
     if is_before(serial, recording) {
@@ -165,7 +177,7 @@ fn begin(serial: u32) -> bool {
     tests::dawdle(&tests::BEFORE_CLAIM_NS);
     let (slot, taken) = match recorder.slots.claim_own(tid, serial) {
         Claim::Granted(slot, taken) => (slot, taken),
-        // A scan was first, and has armed it or is about to.
+        // A scan was first, and has its clock ready.
         Claim::Held(_) => return true,
         Claim::Full => return false,
     };
@@ -275,14 +287,16 @@ fn random(key: (u32, u32)) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+    use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
 
     use super::*;
     use crate::cpu::{Engine, Profiler, Recording};
     use crate::process;
     use crate::profile::{LabelValue, Profile};
+    use crate::slots::Slots;
     use crate::sys::perf_event;
     use crate::sys::signal::disposition;
+    use crate::sys::thread::identity;
 
     /// CPU time that threads take before the steps of their beginning: before they ask which recording runs, claim their slots, make
     /// their clocks and tell of them, and while they tell. So scans, and the ends of recordings, find them there.
@@ -297,12 +311,27 @@ pub(super) mod tests {
     /// Threads that have come to a step whose time is endless, and whether they are to stay there.
     static HELD: AtomicU32 = AtomicU32::new(0);
     static IS_HELD: AtomicBool = AtomicBool::new(false);
+    /// The last of them.
+    static HELD_TID: AtomicI32 = AtomicI32::new(0);
+
+    /// A scan that is to stand still between the claim to a thread's slot and the thread's clock, and whether it does.
+    static IS_SCAN_TO_STAND: AtomicBool = AtomicBool::new(false);
+    static DOES_SCAN_STAND: AtomicBool = AtomicBool::new(false);
+
+    pub(in crate::cpu) fn before_scans_clock() {
+        while IS_SCAN_TO_STAND.load(Ordering::Acquire) {
+            DOES_SCAN_STAND.store(true, Ordering::Release);
+            std::thread::yield_now();
+        }
+        DOES_SCAN_STAND.store(false, Ordering::Release);
+    }
 
     pub(in crate::cpu) fn dawdle(ns: &AtomicU64) {
         let ns = ns.load(Ordering::Relaxed);
         if ns < u64::MAX {
             return burn(ns);
         }
+        HELD_TID.store(current_tid(), Ordering::Release);
         HELD.fetch_add(1, Ordering::AcqRel);
         while IS_HELD.load(Ordering::Acquire) {
             std::thread::yield_now();
@@ -357,6 +386,8 @@ pub(super) mod tests {
                     thread.spawn(body).unwrap()
                 });
                 clocks_ms.extend(threads.map(|thread| thread.join().unwrap()));
+                // The flusher hears of the last of them when it next wakes.
+                wait_until(|| recording.stats().threads_armed >= armed + 8);
                 assert_eq!(recording.stats().threads_armed, armed + 8);
             }
         }
@@ -490,6 +521,9 @@ pub(super) mod tests {
         let others = recording.stats().threads_armed;
         let is_enough = Arc::new(AtomicBool::new(false));
         let threads = threads_held_at::<1>(&WHILE_TELLING_NS, &is_enough);
+        // No handler of the program's runs there, which might wait for another thread that begins.
+        let held = identity(HELD_TID.load(Ordering::Acquire)).unwrap();
+        assert!(held.blocks(libc::SIGUSR1));
         // More turns than one, and ticks of the thread itself among what is counted.
         for _ in 0..5 {
             let counted = recording.stats().ticks;
@@ -510,9 +544,58 @@ pub(super) mod tests {
         let stats = recording.stats();
         let ticks = ticks_in_stacks(&profile, 1);
         process::figure!("a birth that stood still: {ticks:?} ticks");
-        assert!(ticks[0] > 0, "{stats}");
+        if stats.engine == Engine::PerfEvent {
+            assert!(ticks[0] > 0, "{stats}");
+        }
         assert_eq!(stats.foreign_signals, 0, "{stats}");
         assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+    }
+
+    #[test]
+    fn a_thread_does_not_wait_for_the_clock_that_a_scan_is_making() {
+        for engine in ["auto", "timer"] {
+            process::succeed_and_show(
+                process::child("cpu::births::tests::child_that_a_slow_scan_finds")
+                    .env("ENGINE", engine),
+            );
+        }
+    }
+
+    /// A scan finds a thread that is about to arm itself, and loses its CPU before it has made a clock: until the thread has one, or
+    /// is gone.
+    #[test]
+    #[ignore = "a child process"]
+    fn child_that_a_slow_scan_finds() {
+        for is_gone in [false, true] {
+            let recording = start();
+            let others = recording.stats().threads_armed;
+            let is_enough = Arc::new(AtomicBool::new(is_gone));
+            IS_SCAN_TO_STAND.store(true, Ordering::Release);
+            let threads = threads_held_at::<1>(&BEFORE_CLAIM_NS, &is_enough);
+            let tid = HELD_TID.load(Ordering::Acquire);
+            wait_until(|| DOES_SCAN_STAND.load(Ordering::Acquire));
+            BEFORE_CLAIM_NS.store(0, Ordering::Relaxed);
+            IS_HELD.store(false, Ordering::Release);
+            let slots = Slots::get().unwrap();
+            let is_armed = || slots.find(tid).is_some_and(|slot| slot.serial() != 0);
+            wait_until(|| is_armed() && (!is_gone || identity(tid).is_none()));
+            IS_SCAN_TO_STAND.store(false, Ordering::Release);
+            wait_until(|| recording.stats().threads_armed > others);
+            is_enough.store(true, Ordering::Release);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let profile = recording.stop().unwrap();
+            let stats = recording.stats();
+            let ticks = ticks_in_stacks(&profile, 1);
+            process::figure!("found by a slow scan, gone {is_gone}: {ticks:?} ticks, {stats}");
+            if stats.engine == Engine::PerfEvent {
+                assert!(ticks[0] >= 15, "{ticks:?}\n{stats}");
+            }
+            assert_eq!(stats.threads_armed, others + 1, "{stats}");
+            assert_eq!(stats.foreign_signals, 0, "{stats}");
+            assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
+        }
     }
 
     #[test]

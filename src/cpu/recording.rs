@@ -59,8 +59,7 @@ impl Recording {
     pub(super) fn start(profiler: &Profiler) -> Result<Self> {
         let (rate, max_depth) = profiler.checked()?;
         let owner = Owner::get_or_make().map_err(os("could not get a page of memory"))?;
-        let number = next_number();
-        let lease = Lease::take(owner, number)?;
+        let (lease, number) = Lease::take(owner)?;
         let recorder = owner
             .recorder_or_make()
             .map_err(os("could not get memory for the recording's buffers"))?;
@@ -315,10 +314,12 @@ impl fmt::Debug for Recording {
 struct Lease(&'static Owner);
 
 impl Lease {
-    fn take(owner: &'static Owner, number: u32) -> Result<Self> {
-        let taken = owner
-            .holder
-            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
+    /// The right, and the recording's number.
+    fn take(owner: &'static Owner) -> Result<(Self, u32)> {
+        let taken =
+            owner
+                .holder
+                .compare_exchange(0, next_number(), Ordering::AcqRel, Ordering::Relaxed);
         if taken.is_err() {
             return Err(Error::new(
                 ErrorKind::AlreadyRunning,
@@ -326,7 +327,10 @@ impl Lease {
                  or take a snapshot of it",
             ));
         }
-        Ok(Self(owner))
+        // Taken after the recording before has ended, so that it is greater than those of all its threads.
+        let number = next_number();
+        owner.holder.store(number, Ordering::Release);
+        Ok((Self(owner), number))
     }
 
     fn keep(self) {

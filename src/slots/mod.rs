@@ -54,8 +54,11 @@ impl Holder {
     /// Somebody puts the thread's id into the slot, and does not know yet whether another one puts it into another slot. Until it is
     /// known, the thread is not found here, and nobody else takes the slot.
     const IS_PENDING: u64 = 1 << 29;
+    /// Another than the thread itself has the right to record it, and its clock does not tick yet: the thread may still take the
+    /// right over, so that it never waits for a clock whose maker has lost its CPU.
+    const IS_PREPARED: u64 = 1 << 28;
     /// The kernel gives out no id above 2^22.
-    const TID: u64 = Self::IS_PENDING - 1;
+    const TID: u64 = Self::IS_PREPARED - 1;
 
     fn new(tid: i32) -> Self {
         Self(tid as u64 & Self::TID)
@@ -83,7 +86,19 @@ impl Holder {
     }
 
     fn with_serial(self, serial: u32) -> Self {
-        Self(self.0 & u64::from(u32::MAX) | u64::from(serial) << 32)
+        Self(self.confirmed().0 & u64::from(u32::MAX) | u64::from(serial) << 32)
+    }
+
+    fn is_prepared(self) -> bool {
+        self.0 & Self::IS_PREPARED != 0
+    }
+
+    fn prepared(self) -> Self {
+        Self(self.0 | Self::IS_PREPARED)
+    }
+
+    fn confirmed(self) -> Self {
+        Self(self.0 & !Self::IS_PREPARED)
     }
 
     fn has_labels(self) -> bool {
@@ -110,7 +125,8 @@ impl Holder {
 /// What came of asking for the right to record a thread, with which goes the right to make its clock.
 #[derive(Debug)]
 pub(crate) enum Claim<'s> {
-    /// The caller has it, until it is [released](Slot::release): the slot with its index.
+    /// The caller has it, until it is [released](Slot::release), and is to [confirm](Slot::confirm) it before the clock ticks: the
+    /// slot with its index.
     Granted(u32, &'s Slot),
     /// Another has it, under this serial number.
     Held(u32),
@@ -196,26 +212,33 @@ impl Slots {
     }
 
     /// Asks for the right to record a thread under a number that was taken after the thread was seen to exist. Of all who ask,
-    /// the thread itself ([`claim_own`](Self::claim_own)) among them, one has it at a time.
+    /// the thread itself ([`claim_own`](Self::claim_own)) among them, one has it at a time. Until the caller
+    /// [confirms](Slot::confirm) that the clock is made, the thread can still take the right over.
     pub(crate) fn claim(&self, tid: i32, serial: u32) -> Claim<'_> {
         self.claim_unless(tid, |holder| match holder.serial() {
-            0 => Ok(holder.with_serial(serial)),
+            0 => Ok(holder.with_serial(serial).prepared()),
             held => Err(held),
         })
     }
 
-    /// As [`claim`](Self::claim), for the calling thread when it begins. It was given its number before it existed, so a lower one
-    /// on its slot is that of a thread which had its id before and is gone, and a higher one was taken for itself. What a thread
-    /// before it has left in the slot, labels among it, is forgotten.
+    /// As [`claim`](Self::claim), for the calling thread when it begins, and from the first for good. It was given its number before
+    /// it existed, so a lower one on its slot is that of a thread which had its id before and is gone, and a higher one was taken
+    /// for itself. What a thread before it has left in the slot, labels among it, is forgotten.
     pub(crate) fn claim_own(&self, tid: i32, serial: u32) -> Claim<'_> {
         if let Some(slot) = self.find(tid) {
             slot.labels.store(std::ptr::null_mut(), Ordering::Relaxed);
             slot.release_labels();
         }
-        self.claim_unless(tid, |holder| match holder.serial() {
-            held if held == 0 || is_before(held, serial) => Ok(holder.with_serial(serial)),
+        let claim = self.claim_unless(tid, |holder| match holder.serial() {
+            held if held == 0 || is_before(held, serial) || holder.is_prepared() => {
+                Ok(holder.with_serial(serial))
+            }
             held => Err(held),
-        })
+        });
+        if let Claim::Granted(_, slot) = claim {
+            slot.clear();
+        }
+        claim
     }
 
     fn claim_unless(&self, tid: i32, claimed: impl Fn(Holder) -> Result<Holder, u32>) -> Claim<'_> {
@@ -223,7 +246,6 @@ impl Slots {
             None => Claim::Full,
             Some(Err(held)) => Claim::Held(held),
             Some(Ok(slot)) => {
-                slot.clear();
                 let index = (std::ptr::from_ref(slot) as usize - self.slots.as_ptr() as usize)
                     / size_of::<Slot>();
                 Claim::Granted(index as u32, slot)
@@ -329,9 +351,33 @@ impl Slot {
         self.passed.store(0, Ordering::Relaxed);
     }
 
-    /// The number of the thread in the running recording; 0 where it has none. *Async-signal-safe.*
+    /// The number of the thread in the running recording; 0 where it has none that is [confirmed](Self::confirm).
+    /// *Async-signal-safe.*
     pub(crate) fn serial(&self) -> u32 {
-        self.holder().serial()
+        let holder = self.holder();
+        if holder.is_prepared() {
+            0
+        } else {
+            holder.serial()
+        }
+    }
+
+    /// Makes the right that was [claimed](Slots::claim) under that number one for good, and begins the account of the thread, which no
+    /// clock of it may do before: false if the thread has taken the right over, or lost it.
+    pub(crate) fn confirm(&self, serial: u32) -> bool {
+        loop {
+            let holder = self.holder();
+            if holder.serial() != serial {
+                return false;
+            }
+            if !holder.is_prepared() {
+                return true;
+            }
+            if self.exchange(holder, holder.confirmed()) {
+                self.clear();
+                return true;
+            }
+        }
     }
 
     /// Gives back the right to record the thread of that number, whose clock is gone. Nothing happens if another has it by now.
@@ -405,6 +451,7 @@ mod tests {
         let tid = (1 << 24) + 1000;
         let [gone, own, scans, later] = [(); 4].map(|()| next_number());
         let (_, slot) = granted(slots.claim(tid, gone));
+        assert!(slot.confirm(gone) && slot.confirm(gone));
         let _ = slots.for_labels(tid);
         slot.lost.store(1, Ordering::Relaxed);
         slot.due_ns.store(1, Ordering::Relaxed);
@@ -419,11 +466,29 @@ mod tests {
         assert_eq!(slot.serial(), own);
         slot.release(own);
         assert!(slots.find(tid).is_none(), "its labels went with it");
-        // The scan is first.
-        granted(slots.claim(tid, scans));
-        assert!(matches!(slots.claim_own(tid, own), Claim::Held(by) if by == scans));
+        // The scan is first, and has the clock ready before the thread asks.
+        let (_, slot) = granted(slots.claim(tid, scans));
+        assert_eq!(slot.serial(), 0);
         assert!(matches!(slots.claim(tid, later), Claim::Held(by) if by == scans));
-        slots.find(tid).unwrap().release(scans);
+        assert!(slot.confirm(scans));
+        assert_eq!(slot.serial(), scans);
+        assert!(matches!(slots.claim_own(tid, own), Claim::Held(by) if by == scans));
+        slot.release(scans);
+        assert!(slots.find(tid).is_none());
+        // The scan is first, and the thread asks while it makes the clock.
+        let (_, slot) = granted(slots.claim(tid, scans));
+        granted(slots.claim_own(tid, own));
+        slot.lost.store(1, Ordering::Relaxed);
+        assert!(!slot.confirm(scans));
+        slot.release(scans);
+        assert_eq!(slot.serial(), own);
+        assert_eq!(slot.lost.load(Ordering::Relaxed), 1);
+        slot.release(own);
+        assert!(slots.find(tid).is_none());
+        // The scan gives up.
+        let (_, slot) = granted(slots.claim(tid, scans));
+        slot.release(scans);
+        assert!(!slot.confirm(scans));
         assert!(slots.find(tid).is_none());
     }
 

@@ -49,11 +49,14 @@ impl World {
         }
     }
 
-    /// Makes a clock for the thread if the claim is granted. Whether it was.
+    /// Makes a clock for the thread if the claim is granted, and holds until the clock is ready. Whether it did.
     fn arm(&self, claim: Claim<'_>, serial: u32) -> bool {
         let Claim::Granted(index, slot) = claim else {
             return false;
         };
+        if !slot.confirm(serial) {
+            return false;
+        }
         assert_eq!(
             self.clocks.fetch_add(1, Ordering::Relaxed),
             0,
@@ -113,7 +116,7 @@ fn a_thread_has_one_clock_on_an_unused_slot() {
 fn a_thread_has_one_clock_while_a_slot_before_its_own_becomes_free() {
     model(|| {
         ask_at_once(
-            |slots| drop(granted(slots.claim(COLLIDING, GONE))),
+            |slots| assert!(granted(slots.claim(COLLIDING, GONE)).confirm(GONE)),
             |slots| slots.find(COLLIDING).unwrap().release(GONE),
         );
     });
@@ -123,7 +126,7 @@ fn a_thread_has_one_clock_while_a_slot_before_its_own_becomes_free() {
 fn a_thread_has_one_clock_while_the_right_of_one_before_it_is_given_back() {
     model(|| {
         ask_at_once(
-            |slots| drop(granted(slots.claim(TID, GONE))),
+            |slots| assert!(granted(slots.claim(TID, GONE)).confirm(GONE)),
             |slots| {
                 // As the flusher does it, by the index that it was told: late, perhaps.
                 slots.at(0).unwrap().release(GONE);

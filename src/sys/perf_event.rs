@@ -67,7 +67,7 @@ const F_SETOWN_EX: libc::c_int = 15;
 
 impl TaskClock {
     /// An event on one thread of this process, which counts its time in the kernel only `with_kernel`, and which ticks every
-    /// `period`. It is silent until [`send`](Self::send) is told to send a signal.
+    /// `period`. It is silent until it is told to [`send`](Self::send) a signal.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl TaskClock {
         }
     }
 
-    /// From now on each tick sends `signal` to the thread, with the descriptor in `si_fd`.
-    pub(crate) fn send(&self, signal: libc::c_int, tid: i32) -> io::Result<()> {
+    /// Says which signal is to be [sent](Self::send) to which thread.
+    pub(crate) fn direct(&self, signal: libc::c_int, tid: i32) -> io::Result<()> {
         let owner = Owner {
             kind: F_OWNER_TID,
             tid,
@@ -125,9 +125,15 @@ impl TaskClock {
         unsafe {
             super::check(libc::fcntl(self.fd, F_SETOWN_EX, &raw const owner).into())?;
             super::check(libc::fcntl(self.fd, F_SETSIG, signal).into())?;
-            // Of the flags that can be set so, a new event has none.
-            super::check(libc::fcntl(self.fd, libc::F_SETFL, libc::O_ASYNC).into())?;
         }
+        Ok(())
+    }
+
+    /// From now on each tick sends its signal, with the descriptor in `si_fd`.
+    pub(crate) fn send(&self) -> io::Result<()> {
+        // Of the flags that can be set so, a new event has none.
+        // SAFETY: the descriptor is this value's.
+        super::check(unsafe { libc::fcntl(self.fd, libc::F_SETFL, libc::O_ASYNC) }.into())?;
         Ok(())
     }
 

@@ -28,7 +28,7 @@ pub(super) fn load(path: &str) -> Option<()> {
 
 /// The library that rustc is made of.
 fn rustc_driver() -> Option<PathBuf> {
-    let output = Command::new("rustc").args(["--print", "sysroot"]).output();
+    let output = process::output(Command::new("rustc").args(["--print", "sysroot"]));
     let sysroot = String::from_utf8(output.ok()?.stdout).ok()?;
     let libraries = std::fs::read_dir(PathBuf::from(sysroot.trim()).join("lib")).ok()?;
     libraries
@@ -191,17 +191,12 @@ fn tables_say_what_gimli_says() {
 /// Another process, since rustc's library takes more of the room for thread-local variables than a process has to spare.
 #[test]
 fn the_table_of_a_large_library_says_what_gimli_says() {
-    let output = process::this_program()
-        .args(["child_with_a_large_library", "--ignored", "--nocapture"])
-        .env("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536")
-        .output()
-        .unwrap();
-    print!("{}", String::from_utf8_lossy(&output.stdout));
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+    let output = process::succeed(
+        process::this_program()
+            .args(["child_with_a_large_library", "--ignored", "--nocapture"])
+            .env("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536"),
     );
+    print!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::compile::compile;
 use super::hostile::Random;
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
+use crate::process::{self, succeed};
 use crate::sys::debug_frame;
 use crate::sys::elf::read_any;
 use crate::sys::modules::{Module, Object};
@@ -26,7 +27,7 @@ fn build(directory: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
         .arg("-o")
         .arg(&output)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwind/fixtures/calls.c"));
-    let Ok(ended) = command.output() else {
+    let Ok(ended) = process::output(&mut command) else {
         println!("skipped: there is no cc (apt-get install gcc)");
         return None;
     };
@@ -180,15 +181,9 @@ fn another_file_than_the_one_that_is_mapped_is_not_read() {
             }
         };
         let stripped = directory.path().join("stripped.so");
-        let strip = Command::new("strip")
-            .arg("-o")
-            .arg(&stripped)
-            .arg(&path)
-            .status();
-        assert!(strip.unwrap().success());
+        succeed(Command::new("strip").arg("-o").arg(&stripped).arg(&path));
         let pipe = directory.path().join("pipe");
-        let is_made = Command::new("mkfifo").arg(&pipe).status().unwrap();
-        assert!(is_made.success());
+        succeed(Command::new("mkfifo").arg(&pipe));
         for file in [
             &other.unwrap(),
             &stripped,

@@ -15,7 +15,7 @@ use sigprof::{ErrorKind, profile_to};
 use crate::check::{
     assert_complete, assert_nothing_runs, child_in, directory, is_root, names, profiler, skip, work,
 };
-use crate::process::{succeed, turn};
+use crate::process::{output, succeed, turn};
 
 const NOBODY: libc::uid_t = 65534;
 
@@ -130,7 +130,8 @@ fn give_back(places: &Path) {
 #[test]
 fn without_permission_it_is_an_error_before_the_run() {
     let places = places();
-    let output = child_in(places.path(), "refusals::child_without_permission").output();
+    let mut child = child_in(places.path(), "refusals::child_without_permission");
+    let output = output(&mut child);
     give_back(places.path());
     let output = output.unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -328,7 +329,7 @@ fn a_mounted_file_is_an_error_that_says_so() {
     fs::write(&path, "old").unwrap();
     let mut trial = Command::new("true");
     with_a_mounted(&mut trial, &path);
-    if let Err(error) = trial.status() {
+    if let Err(error) = output(&mut trial) {
         return skip(&format!("it needs the right to mount a file: {error}"));
     }
     let mut command = child_in(directory.path(), "refusals::child_with_a_mounted_file");
@@ -352,7 +353,8 @@ fn a_program_may_give_up_its_rights_while_it_is_recorded() {
     let places = tempfile::tempdir().unwrap();
     set_mode(places.path(), 0o755);
     fs::write(places.path().join("cpu.pb.gz"), "old").unwrap();
-    let output = child_in(places.path(), "refusals::child_that_loses_its_rights").output();
+    let mut child = child_in(places.path(), "refusals::child_that_loses_its_rights");
+    let output = output(&mut child);
     set_mode(places.path(), 0o755);
     let output = output.unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -432,7 +434,7 @@ fn a_full_disk_leaves_the_old_file_whole() {
     let directory = tempfile::tempdir().unwrap();
     let mut trial = Command::new("true");
     on_a_small_disk(&mut trial, directory.path());
-    if let Err(error) = trial.status() {
+    if let Err(error) = output(&mut trial) {
         return skip(&format!(
             "it needs the right to mount a file system: {error}"
         ));

@@ -8,6 +8,8 @@ use std::path::Path;
 use sigprof::format::OutputFile;
 use sigprof::{ErrorKind, Profile};
 
+use crate::process::succeed;
+
 use super::samples::by_hand;
 
 fn names(directory: &Path) -> Vec<String> {
@@ -163,8 +165,7 @@ fn a_link_is_written_through() {
 fn a_fifo_and_a_device_are_written_to_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("cpu.pb");
-    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
-    assert!(made.unwrap().success());
+    succeed(std::process::Command::new("mkfifo").arg(&fifo));
     OutputFile::probe(&fifo).unwrap(); // does not wait for a reader
     let reader = std::thread::spawn({
         let fifo = fifo.clone();

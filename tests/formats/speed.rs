@@ -1,11 +1,10 @@
 //! How long a large profile takes. Run with
 //! `cargo test --release --test formats -- --ignored --nocapture speed`.
 
-use std::time::Duration;
-
 use sigprof::{Format, Profile};
 
 use crate::large::large;
+use crate::work::thread_cpu;
 
 /// The most memory that the process ever held, in MiB.
 fn peak_mib() -> u64 {
@@ -19,12 +18,6 @@ fn peak_mib() -> u64 {
         / 1024
 }
 
-/// The processor time of this thread, which other programs' load does not lengthen.
-fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
-}
-
 #[test]
 #[ignore = "takes seconds and means something in a release build only"]
 fn a_million_samples() {
@@ -33,18 +26,18 @@ fn a_million_samples() {
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = peak_mib();
         let mut bytes = Vec::with_capacity(200 << 20); // its pages do not count until they are written
-        let start = cpu_time();
+        let start = thread_cpu();
         profile.write(format, &mut bytes).unwrap();
-        let written = cpu_time() - start;
+        let written = thread_cpu() - start;
         let peak = peak_mib() - before - (bytes.len() >> 20) as u64;
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = peak_mib();
-        let start = cpu_time();
+        let start = thread_cpu();
         let back = Profile::read(&bytes).unwrap();
         eprintln!(
             "{format:?}: {:.1} MB, written in {written:.2?} with {peak} MiB, read in {:.2?} with {} MiB",
             bytes.len() as f64 / 1e6,
-            cpu_time() - start,
+            thread_cpu() - start,
             peak_mib() - before
         );
         assert_eq!(back.total(0), 1_000_000);

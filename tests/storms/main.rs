@@ -123,8 +123,10 @@ fn child_in_a_storm() {
     }
     let truncated = outcome.stats.truncated;
     assert_eq!(truncated.depth, 0, "{}", outcome.stats);
+    // One in a thousand, and what chance makes of that among few records: three times the deviation.
+    let likely = outcome.stats.records as f64 / 1000.0;
     assert!(
-        truncated.unreadable * 1000 <= outcome.stats.records,
+        truncated.unreadable as f64 <= likely + 3.0 * likely.sqrt(),
         "{}",
         outcome.stats
     );

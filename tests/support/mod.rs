@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::process::output;
+
 /// Where to get the programs.
 const INSTALL: [(&str, &str); 4] = [
     ("go", "apt-get install golang-go"),
@@ -62,11 +64,9 @@ pub struct Output {
 ///
 /// # Panics
 ///
-/// If it fails, with what it printed.
+/// If it fails, with what it printed, or hangs, with what it waits in.
 pub fn run(command: &mut Command) -> Output {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?} cannot be run: {e}"));
+    let output = output(command).unwrap_or_else(|e| panic!("{command:?} cannot be run: {e}"));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

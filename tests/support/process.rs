@@ -1,9 +1,13 @@
 //! Tests that need a process of their own, and turns for those that share one.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::os::unix::process::CommandExt;
+mod deadline;
+
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub use deadline::{output, output_of};
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -26,23 +30,10 @@ pub fn this_program() -> Command {
     }
 }
 
-/// Seconds after which a child that hangs is killed, by `SIGALRM`; as many times more as `SIGPROF_SOAK` says.
-const DEADLINE_S: f64 = 300.0;
-
 /// A command that runs one test of this binary, which is marked `#[ignore]` with the reason "a child process", in a
-/// process of its own, for as long as the deadline allows.
+/// process of its own.
 pub fn child(test: &str) -> Command {
     let mut command = this_program();
-    let factor = std::env::var("SIGPROF_SOAK").ok();
-    let factor: Option<f64> = factor.and_then(|factor| factor.parse().ok());
-    let deadline_s = (DEADLINE_S * factor.unwrap_or(1.0).max(1.0)) as u32;
-    // SAFETY: a system call, which a forked child may make. The alarm outlives the exec.
-    unsafe {
-        command.pre_exec(move || {
-            libc::alarm(deadline_s);
-            Ok(())
-        });
-    }
     command.args([
         test,
         "--exact",
@@ -57,9 +48,9 @@ pub fn child(test: &str) -> Command {
 ///
 /// # Panics
 ///
-/// If it fails, with what it printed.
+/// If it fails, with what it printed, or hangs, with what it waits in.
 pub fn succeed(command: &mut Command) -> Output {
-    let output = command.output().expect("the child can be started");
+    let output = output(command).expect("the child can be started");
     assert!(
         output.status.success(),
         "{command:?} failed ({}):\n{}\n{}",

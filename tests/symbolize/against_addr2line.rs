@@ -1,24 +1,21 @@
 //! Names, files, lines and inlined frames of random addresses, with binutils as the judge.
 
+use std::io::{Seek as _, Write as _};
+
 use super::*;
 
 /// What addr2line says about linked addresses: name, file and line, innermost first.
 fn addr2line(tool: &Path, path: &Path, addresses: &[u64]) -> Vec<Vec<(String, String, i64)>> {
-    let mut child = Command::new(tool)
-        .args(["-f", "-i", "-a", "-e"])
-        .arg(path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("addr2line starts");
-    let mut stdin = child.stdin.take().expect("stdin is a pipe");
-    let input: String = addresses.iter().map(|a| format!("{a:#x}\n")).collect();
-    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().expect("addr2line ends");
-    writer
-        .join()
-        .expect("the writer lives")
-        .expect("addr2line reads");
+    let mut input = tempfile::tempfile().expect("a file can be made");
+    for address in addresses {
+        writeln!(input, "{address:#x}").expect("a file can be written");
+    }
+    input
+        .rewind()
+        .expect("a file can be read from its beginning");
+    let mut command = Command::new(tool);
+    command.args(["-f", "-i", "-a", "-e"]).arg(path);
+    let output = process::output_of(&mut command, input.into()).expect("addr2line starts");
 
     let output = String::from_utf8_lossy(&output.stdout);
     let mut answers: Vec<Vec<(String, String, i64)>> = Vec::new();

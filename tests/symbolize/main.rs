@@ -4,12 +4,13 @@
 mod against_addr2line;
 mod files;
 mod live;
+#[path = "../support/process.rs"]
+mod process;
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use sigprof::Profile;
 use sigprof::profile::{Location, LocationId, Mapping};
@@ -38,7 +39,7 @@ fn tool(name: &str) -> Option<PathBuf> {
 }
 
 fn run(command: &mut Command) -> String {
-    let output = command.output().expect("the tool starts");
+    let output = process::output(command).expect("the tool starts");
     assert!(
         output.status.success(),
         "{command:?}: {}",

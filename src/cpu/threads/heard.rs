@@ -72,7 +72,7 @@ impl Threads {
             .is_some_and(|live| live.serial == ended.serial)
         {
             self.retire(ended.tid, Some(ended.cpu_ns), ended.at);
-            self.leaving.insert(ended.tid);
+            self.leaving.insert(ended.tid, ended.cpu_ns);
         }
     }
 

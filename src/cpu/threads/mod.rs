@@ -20,7 +20,7 @@ pub(super) use account::Account;
 use looks::FIRST_LOOK;
 
 use crate::aggregate::ThreadLabels;
-use crate::slots::{Claim, next_number};
+use crate::slots::{Claim, Slot, next_number};
 use crate::sys::clock::Clock;
 use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
 
@@ -31,6 +31,10 @@ const FULL_SCAN: Duration = Duration::from_millis(100);
 /// CPU time after which a thread that a scan finds is taken to be one that does not arm itself: one that does has done so
 /// after a tenth of it.
 const ARMS_ITSELF_WITHIN_NS: u64 = 500_000;
+
+/// The most CPU time that a thread takes to be gone once it has said that it ends: the kernel's part. Another thread that gets its id
+/// has used less than it had, or more than that in a moment.
+const MOST_TO_LEAVE_NS: u64 = 5_000_000;
 
 /// Threads that get a perf event before the start returns: so many descriptors a young process has room for.
 const EVENTS_AT_START: usize = 32;
@@ -69,8 +73,8 @@ pub(super) struct Threads {
     unheard: HashMap<u32, u64>,
     /// Ids that the last scan saw for the first time, where threads arm themselves.
     newcomers: HashSet<i32>,
-    /// Ids of threads that have said that they end, and that the system may list for a little longer.
-    leaving: HashSet<i32>,
+    /// Ids of threads that have said that they end, and that the system may list for a little longer, with their CPU time then.
+    leaving: HashMap<i32, u64>,
     /// Threads that have come and gone, where somebody wants to know.
     changes: Option<Vec<Change>>,
 }
@@ -152,7 +156,7 @@ impl Threads {
             is_deaf: false,
             unheard: HashMap::new(),
             newcomers: HashSet::new(),
-            leaving: HashSet::new(),
+            leaving: HashMap::new(),
             changes: None,
         })
     }
@@ -232,11 +236,15 @@ impl Threads {
             return Ok(());
         }
         if listed.is_ok() {
+            self.leaving.retain(|&tid, &mut ended_ns| {
+                let is_leaving = |ns| (ended_ns..=ended_ns + MOST_TO_LEAVE_NS).contains(&ns);
+                Clock::thread_cpu(tid).now_ns().is_ok_and(is_leaving)
+            });
             let mut waiting = HashSet::new();
             for &tid in &tids {
                 if Some(tid) == self.own
                     || self.live.contains_key(&tid)
-                    || self.leaving.contains(&tid)
+                    || self.leaving.contains_key(&tid)
                 {
                     continue;
                 }
@@ -251,7 +259,6 @@ impl Threads {
             let is_there = |tid: &i32| {
                 tids.binary_search(tid).is_ok() || Clock::thread_cpu(*tid).now_ns().is_ok()
             };
-            self.leaving.retain(is_there);
             if self.live.len() + usize::from(self.own.is_some()) > tids.len() {
                 let gone = self.live.keys().copied();
                 let gone: Vec<i32> = gone.filter(|tid| !is_there(tid)).collect();
@@ -295,7 +302,12 @@ impl Threads {
             Claim::Held(_) => return false,
             Claim::Full => return true,
         };
+        #[cfg(test)]
+        births::tests::before_scans_clock();
         let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
+        if armed.is_taken_over {
+            return false;
+        }
         let account = Account::begin(cpu_ns, cpu_ns.saturating_sub(before_ns.unwrap_or(0)));
         self.enlist(tid, serial, slot, armed, account, identity);
         self.note_came(tid, Instant::now());
@@ -401,14 +413,13 @@ impl Threads {
         }
         self.stop_clock(Cookie::of_thread(gone.serial, gone.slot), gone.clock);
         // After its clock: from here on the thread can have another.
-        if let Some(slot) = self.recorder.slots.at(gone.slot)
-            && slot.serial() == gone.serial
-        {
-            let lost = slot.lost.load(Ordering::Relaxed);
-            slot.release(gone.serial);
-            if let Some(thread) = self.known.get_mut(&gone.serial) {
-                thread.account.lost = lost;
+        if let Some(slot) = self.recorder.slots.at(gone.slot) {
+            if slot.serial() == gone.serial
+                && let Some(thread) = self.known.get_mut(&gone.serial)
+            {
+                thread.account.lost = slot.lost.load(Ordering::Relaxed);
             }
+            slot.release(gone.serial);
         }
     }
 
@@ -480,12 +491,22 @@ impl Threads {
         };
         let cpu_ns = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
         let account = Account::begin(cpu_ns, cpu_ns);
-        let armed = match identity {
-            Some(_) => births::arm(&self.arming, self.recorder, tid, slot, serial),
-            None => Armed::default(),
+        let is_gone = identity.is_none();
+        let armed = match is_gone {
+            false => births::arm(&self.arming, self.recorder, tid, slot, serial),
+            true => Armed::default(),
         };
+        if armed.is_taken_over {
+            // It has armed itself, and is heard of in a moment.
+            let slot = self.recorder.slots.at(slot);
+            return slot.map_or(serial, Slot::serial);
+        }
         self.enlist(tid, serial, slot, armed, account, identity);
         self.note_came(tid, Instant::now());
+        if is_gone {
+            // Its id is the next one's.
+            self.retire(tid, None, Instant::now());
+        }
         serial
     }
 

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::process;
+
 /// A source in `tests/unwind/fixtures`, and how it is built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fixture {
@@ -90,7 +92,7 @@ impl Fixture {
             .arg("-o")
             .arg(&output)
             .arg(sources.join(self.source));
-        let ended = command.output();
+        let ended = process::output(&mut command);
         let ended = ended.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
         match ended.status.success() {
             true => Ok(output),

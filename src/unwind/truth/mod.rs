@@ -9,7 +9,6 @@ mod shadow;
 mod tally;
 mod tracer;
 
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +18,7 @@ use tally::{Miss, Tally};
 use tracer::{Stop, Tracee, refusal};
 
 use super::{Cache, Rules, Snapshot, Subject};
+use crate::process;
 use crate::sys::maps::Maps;
 use crate::sys::modules::loaded;
 
@@ -40,15 +40,14 @@ fn every_instruction_has_its_true_stack() {
         eprintln!("skipped: a child cannot be traced here: {error}");
         return;
     }
-    let executable = std::env::current_exe().expect("a test has an executable");
     let test = concat!(module_path!(), "::every_instruction_has_its_true_stack");
     let test = test.split_once("::").map_or(test, |(_, test)| test);
-    let status = Command::new(executable)
+    let mut child = process::this_program();
+    child
         .args([test, "--exact", "--nocapture"])
-        .env(IS_CHILD, "1")
-        .status()
-        .expect("a test can be run again");
-    assert!(status.success(), "{status}");
+        .env(IS_CHILD, "1");
+    let output = process::succeed(&mut child);
+    print!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// What the threads that trace have in common.
