@@ -428,9 +428,12 @@ fn child_that_works_and_sleeps() {
             named(scope, &name, || {
                 let begun = Instant::now();
                 let before = ran_and_waited().unwrap();
-                while begun.elapsed() < 2 * SECOND {
-                    burn(work * MILLISECOND);
-                    thread::sleep(rest * MILLISECOND);
+                // Half to one and a half times as long, spread evenly by the golden ratio: ticks that came at the same places of each turn
+                // would not tell how long they are.
+                let lengths = (0..).map(|turn| (f64::from(turn) * 0.618_034).fract() + 0.5);
+                for length in lengths.take_while(|_| begun.elapsed() < 2 * SECOND) {
+                    burn((work * MILLISECOND).mul_f64(length));
+                    thread::sleep((rest * MILLISECOND).mul_f64(length));
                 }
                 let after = ran_and_waited().unwrap();
                 let share = |i: usize| (after[i] - before[i]).div_duration_f64(begun.elapsed());

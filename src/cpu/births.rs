@@ -155,7 +155,10 @@ pub(super) const CALLBACKS: Callbacks = Callbacks { create, begin, end };
 
 /// A serial number for a thread that is about to be created, for its [`begin`]. Runs on the thread that creates it.
 fn create() -> u32 {
-    next_number()
+    let number = next_number();
+    #[cfg(test)]
+    tests::dawdle(&tests::BEFORE_CLONE_NS);
+    number
 }
 
 /// Runs on a thread that begins, before anything of its own. Whether [`end`] is to run when it ends.
@@ -298,8 +301,9 @@ pub(super) mod tests {
     use crate::sys::signal::disposition;
     use crate::sys::thread::identity;
 
-    /// CPU time that threads take before the steps of their beginning: before they ask which recording runs, claim their slots, make
+    /// CPU time that threads take before the steps of a beginning: before they create one, and then, before they ask which recording runs, claim their slots, make
     /// their clocks and tell of them, and while they tell. So scans, and the ends of recordings, find them there.
+    pub(super) static BEFORE_CLONE_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_ASKING_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLAIM_NS: AtomicU64 = AtomicU64::new(0);
     pub(super) static BEFORE_CLOCK_NS: AtomicU64 = AtomicU64::new(0);
@@ -391,6 +395,10 @@ pub(super) mod tests {
                 assert_eq!(recording.stats().threads_armed, armed + 8);
             }
         }
+        // Nobody leaves a slot behind.
+        let slots = Slots::get().unwrap();
+        let is_there = |tid: &i32| identity(*tid).is_some();
+        wait_until(|| slots.recorded().iter().all(is_there));
         let profile = recording.stop().unwrap();
         let stats = recording.stats();
         assert_eq!(stats.foreign_signals, 0, "{stats}");
@@ -517,33 +525,99 @@ pub(super) mod tests {
     #[test]
     #[ignore = "a child process"]
     fn child_of_a_birth_that_stands_still() {
-        let recording = start();
-        let others = recording.stats().threads_armed;
-        let is_enough = Arc::new(AtomicBool::new(false));
-        let threads = threads_held_at::<1>(&WHILE_TELLING_NS, &is_enough);
-        // No handler of the program's runs there, which might wait for another thread that begins.
-        let held = identity(HELD_TID.load(Ordering::Acquire)).unwrap();
-        assert!(held.blocks(libc::SIGUSR1));
-        // More turns than one, and ticks of the thread itself among what is counted.
-        for _ in 0..5 {
-            let counted = recording.stats().ticks;
-            wait_until(|| {
-                burn(MS);
-                recording.stats().ticks >= counted + 20
-            });
+        for step in [&WHILE_TELLING_NS, &BEFORE_TELLING_NS] {
+            let recording = start();
+            let others = recording.stats().threads_armed;
+            let is_enough = Arc::new(AtomicBool::new(false));
+            let threads = threads_held_at::<1>(step, &is_enough);
+            if std::ptr::eq(step, &WHILE_TELLING_NS) {
+                // No handler of the program's runs there, which might wait for another thread that begins.
+                let held = identity(HELD_TID.load(Ordering::Acquire)).unwrap();
+                assert!(held.blocks(libc::SIGUSR1));
+            }
+            // More turns than one, and ticks of the thread itself among what is counted.
+            for _ in 0..5 {
+                let counted = recording.stats().ticks;
+                wait_until(|| {
+                    burn(MS);
+                    recording.stats().ticks >= counted + 20
+                });
+            }
+            assert_eq!(recording.stats().threads_armed, others);
+            step.store(0, Ordering::Relaxed);
+            IS_HELD.store(false, Ordering::Release);
+            wait_until(|| recording.stats().threads_armed == others + 1);
+            is_enough.store(true, Ordering::Release);
+            let [clock_ns] = threads.map(|thread| thread.join().unwrap());
+            let profile = recording.stop().unwrap();
+            let stats = recording.stats();
+            let ticks = ticks_in_stacks(&profile, 1);
+            let all_ns = ns_of(&profile, &name(0));
+            process::figure!(
+                "a birth that stood still: {ticks:?} ticks, {all_ns} ns in all of {clock_ns}"
+            );
+            if stats.engine == Engine::PerfEvent {
+                assert!(ticks[0] > 0, "{stats}");
+                // Ticks that came before the thread was heard of are not said to be missing, too.
+                assert!(
+                    all_ns <= clock_ns + 3 * MS,
+                    "{all_ns} of {clock_ns}\n{stats}"
+                );
+            }
+            assert_eq!(stats.foreign_signals, 0, "{stats}");
+            assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
         }
-        assert_eq!(recording.stats().threads_armed, others);
-        WHILE_TELLING_NS.store(0, Ordering::Relaxed);
+    }
+
+    /// A thread's time, in stacks and elsewhere.
+    fn ns_of(profile: &Profile, name: &str) -> u64 {
+        let of_thread = profile.samples().filter(|sample| {
+            sample.labels.iter().any(|label| match label.value {
+                LabelValue::Str(text) => profile.string(text) == name,
+                _ => false,
+            })
+        });
+        of_thread.map(|sample| sample.values[1] as u64).sum()
+    }
+
+    #[test]
+    fn a_thread_that_was_numbered_before_the_recording_is_found_by_a_scan() {
+        for engine in ["auto", "timer"] {
+            process::succeed_and_show(
+                process::child("cpu::births::tests::child_of_a_birth_that_was_numbered_before")
+                    .env("ENGINE", engine),
+            );
+        }
+    }
+
+    /// A thread gets its number in one recording, and begins when the next one has armed all that there are.
+    #[test]
+    #[ignore = "a child process"]
+    fn child_of_a_birth_that_was_numbered_before() {
+        let earlier = start();
+        let [is_to_create, is_enough] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let creator = std::thread::spawn({
+            let (is_to_create, is_enough) = (is_to_create.clone(), is_enough.clone());
+            move || {
+                wait_until(|| is_to_create.load(Ordering::Acquire));
+                threads_until::<1>(&is_enough).map(|thread| thread.join().unwrap())
+            }
+        });
+        hold_at(&BEFORE_CLONE_NS);
+        is_to_create.store(true, Ordering::Release);
+        wait_until(|| HELD.load(Ordering::Acquire) == 1);
+        earlier.stop().unwrap();
+        BEFORE_CLONE_NS.store(0, Ordering::Relaxed);
+        let later = start();
+        let others = later.stats().threads_armed;
         IS_HELD.store(false, Ordering::Release);
-        wait_until(|| recording.stats().threads_armed == others + 1);
+        wait_until(|| later.stats().threads_armed == others + 1);
         is_enough.store(true, Ordering::Release);
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        let profile = recording.stop().unwrap();
-        let stats = recording.stats();
+        creator.join().unwrap();
+        let profile = later.stop().unwrap();
+        let stats = later.stats();
         let ticks = ticks_in_stacks(&profile, 1);
-        process::figure!("a birth that stood still: {ticks:?} ticks");
+        process::figure!("a birth that was numbered before: {ticks:?} ticks");
         if stats.engine == Engine::PerfEvent {
             assert!(ticks[0] > 0, "{stats}");
         }
@@ -620,12 +694,17 @@ pub(super) mod tests {
             let others = recording.stats().threads_armed;
             let are_armed = Arc::new(AtomicBool::new(false));
             let threads = threads_held_at::<8>(step, &are_armed);
+            let given_up = perf_event::open::all();
             disposition::set(QUIET, libc::SIG_IGN);
             wait_until(|| recording.stats().handler_replaced);
             step.store(0, Ordering::Relaxed);
             IS_HELD.store(false, Ordering::Release);
             wait_until(|| recording.stats().threads_armed == others + 8);
             let events = perf_event::open::all();
+            // What they have sent until now is still known as theirs.
+            let table = &Owner::get().unwrap().recorder().unwrap().events;
+            let known = given_up.iter().filter(|fd| table.get(**fd).is_some());
+            assert_eq!(known.count(), given_up.len());
             are_armed.store(true, Ordering::Release);
             for thread in threads {
                 thread.join().unwrap();
@@ -643,22 +722,28 @@ pub(super) mod tests {
         }
     }
 
-    /// Threads that have come to a step of their beginning and are held there. They use CPU time until `is_enough`, and 20 ms more.
+    /// Threads, as [`threads_until`] makes them, that have come to a step of their beginning and are held there.
     fn threads_held_at<const N: usize>(
         step: &AtomicU64,
         is_enough: &Arc<AtomicBool>,
-    ) -> [std::thread::JoinHandle<()>; N] {
-        IS_HELD.store(true, Ordering::Release);
-        HELD.store(0, Ordering::Release);
-        step.store(u64::MAX, Ordering::Relaxed);
+    ) -> [std::thread::JoinHandle<u64>; N] {
+        hold_at(step);
         let threads = threads_until(is_enough);
         wait_until(|| HELD.load(Ordering::Acquire) == N as u32);
         threads
     }
 
+    /// From now on threads that come to a step are held there.
+    fn hold_at(step: &AtomicU64) {
+        IS_HELD.store(true, Ordering::Release);
+        HELD.store(0, Ordering::Release);
+        step.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Threads that use CPU time until `is_enough`, and 20 ms more, and then say how much they have used, in nanoseconds.
     pub(in crate::cpu) fn threads_until<const N: usize>(
         is_enough: &Arc<AtomicBool>,
-    ) -> [std::thread::JoinHandle<()>; N] {
+    ) -> [std::thread::JoinHandle<u64>; N] {
         std::array::from_fn(|i| {
             let is_enough = is_enough.clone();
             let body = move || {
@@ -666,6 +751,7 @@ pub(super) mod tests {
                     burn(MS);
                 }
                 burn(20 * MS);
+                Clock::THREAD_CPU.now_ns().unwrap()
             };
             let thread = std::thread::Builder::new().name(name(i));
             thread.spawn(body).unwrap()

@@ -326,6 +326,16 @@ impl Slots {
         own.exchange(pending, next)
     }
 
+    /// The threads that are recorded under a number.
+    #[cfg(test)]
+    pub(crate) fn recorded(&self) -> Vec<i32> {
+        let holders = self.slots.iter().map(Slot::holder);
+        let recorded = holders.filter(|holder| holder.serial() != 0);
+        recorded
+            .map(|holder| (holder.0 & Holder::TID) as i32)
+            .collect()
+    }
+
     fn probe(&self, tid: i32) -> impl Iterator<Item = &Slot> {
         let start = tid as u32 as usize;
         (0..PROBES).filter_map(move |i| self.slots.get((start + i) & (SLOTS - 1)))

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -325,15 +325,21 @@ fn run_with_id(tid: i32, name: String, time: Duration) -> (i32, Ran) {
         .unwrap()
 }
 
+/// Whether the next thread's id can be chosen.
+fn can_choose_ids() -> bool {
+    let path = "/proc/sys/kernel/ns_last_pid";
+    let can_write = fs::OpenOptions::new().write(true).open(path).is_ok()
+        && fs::write(path, fs::read(path).unwrap_or_default()).is_ok();
+    if !can_write {
+        eprintln!("skipped: it needs to write to {path}");
+    }
+    can_write
+}
+
 #[test]
 fn an_id_that_is_used_again_at_once_is_another_threads() {
-    let path = "/proc/sys/kernel/ns_last_pid";
-    if fs::OpenOptions::new().write(true).open(path).is_err()
-        || fs::write(path, fs::read(path).unwrap_or_default()).is_err()
-    {
-        return eprintln!(
-            "an_id_that_is_used_again_at_once_is_another_threads: skipped, it needs to write to {path}"
-        );
+    if !can_choose_ids() {
+        return;
     }
     for engine in ["auto", "timer"] {
         for hook in ["yes", "no"] {
@@ -410,6 +416,99 @@ fn child_of_one_id() {
     }
     // Where events count what a hypervisor took, there is more in stacks than the clock has.
     outcome.assert_total_within(outcome.stolen);
+}
+
+/// C11's threads, which the C library begins without a look at its own `pthread_create`: so no hook sees them.
+#[cfg(target_env = "gnu")]
+mod c11 {
+    use std::ffi::{c_int, c_void};
+
+    unsafe extern "C" {
+        pub fn thrd_create(
+            thread: *mut libc::pthread_t,
+            start: extern "C" fn(*mut c_void) -> c_int,
+            argument: *mut c_void,
+        ) -> c_int;
+        pub fn thrd_join(thread: libc::pthread_t, result: *mut c_int) -> c_int;
+    }
+}
+
+#[cfg(target_env = "gnu")]
+#[test]
+fn an_id_of_a_thread_that_has_ended_is_found_on_one_that_is_not_hooked() {
+    if !can_choose_ids() {
+        return;
+    }
+    for engine in ["auto", "timer"] {
+        run_child("threads::child_of_an_unhooked_heir", &[("ENGINE", engine)]);
+    }
+}
+
+/// Works until it is told to stop, and says which id it has.
+#[cfg(target_env = "gnu")]
+struct Heir {
+    tid: AtomicI32,
+    is_enough: AtomicBool,
+}
+
+#[cfg(target_env = "gnu")]
+extern "C" fn inherit(heir: *mut std::ffi::c_void) -> std::ffi::c_int {
+    // SAFETY: who began this thread keeps the heir until it has joined it.
+    let heir = unsafe { &*heir.cast::<Heir>() };
+    // SAFETY: no arguments.
+    heir.tid.store(unsafe { libc::gettid() }, Ordering::Release);
+    while !heir.is_enough.load(Ordering::Acquire) {
+        burn(MS);
+    }
+    0
+}
+
+#[cfg(target_env = "gnu")]
+#[test]
+#[ignore = "a child process"]
+fn child_of_an_unhooked_heir() {
+    let measured = Measured::start(profiler(engine_argument(), 1000));
+    let mut inherited = 0;
+    // Other programs begin threads, too, and take the id.
+    for _ in 0..20 {
+        let armed = measured.recording().stats().threads_armed;
+        let (last, _) = run_with_id(0, "ancestor".into(), MS);
+        let heir = Heir {
+            tid: AtomicI32::new(0),
+            is_enough: AtomicBool::new(false),
+        };
+        let _ = fs::write("/proc/sys/kernel/ns_last_pid", (last - 1).to_string());
+        let mut thread = 0;
+        let argument = (&raw const heir).cast_mut().cast();
+        // SAFETY: the heir outlives the thread, which is joined below.
+        let error = unsafe { c11::thrd_create(&mut thread, inherit, argument) };
+        assert_eq!(error, 0);
+        // The ancestor was armed when it began, if that was heard of by then.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while measured.recording().stats().threads_armed < armed + 2 && Instant::now() < deadline {
+            thread::sleep(MS);
+        }
+        let found = measured.recording().stats().threads_armed - armed;
+        heir.is_enough.store(true, Ordering::Release);
+        // SAFETY: joined once.
+        unsafe { c11::thrd_join(thread, std::ptr::null_mut()) };
+        assert_eq!(found, 2, "{}", measured.recording().stats());
+        inherited += u32::from(heir.tid.into_inner() == last);
+        if inherited == 3 {
+            break;
+        }
+    }
+    let outcome = measured.stop();
+    figure!(
+        "{inherited} ids inherited, total {:.4}, {:?}",
+        outcome.ratio(),
+        outcome.stats.engine
+    );
+    if inherited == 0 {
+        eprintln!("skipped: the kernel gave out other ids");
+    }
+    // A period for each thread is what sampling rounds to.
+    outcome.assert_total_within(6 * MS);
 }
 
 #[test]

@@ -189,9 +189,7 @@ impl Collector {
     pub(super) fn turn(&mut self) -> Duration {
         self.drain();
         let now = Instant::now();
-        if let Some(wall) = &mut self.wall {
-            wall.tick(now, &mut self.threads, &mut self.table);
-        }
+        self.tick(now);
         if now >= self.last_turn + self.turn_length() {
             self.look_around(now);
         }
@@ -201,6 +199,13 @@ impl Collector {
             None => next_turn,
         };
         due.saturating_duration_since(Instant::now())
+    }
+
+    /// One tick of elapsed time, if it is due. The lanes were emptied a moment ago.
+    fn tick(&mut self, now: Instant) {
+        if let Some(wall) = &mut self.wall {
+            wall.tick(now, &mut self.threads, &mut self.table);
+        }
     }
 
     fn turn_length(&self) -> Duration {
@@ -248,11 +253,17 @@ impl Collector {
         // SAFETY: only this collector replaces snapshots.
         if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
             let mut drained = Instant::now();
-            // At high rates lanes fill in some ten milliseconds.
+            // At high rates lanes fill in some ten milliseconds; and a look stands for all the time since the one before, whatever its
+            // thread did then.
             snapshot.compile_rules(&mut || {
-                if drained.elapsed() > COMPILE_BETWEEN_DRAINS {
+                let now = Instant::now();
+                let is_tick_due = |wall: &Wall| wall.next_tick() <= now;
+                if now - drained > COMPILE_BETWEEN_DRAINS
+                    || self.wall.as_ref().is_some_and(is_tick_due)
+                {
                     self.drain();
-                    drained = Instant::now();
+                    self.tick(now);
+                    drained = now;
                 }
             });
             self.snapshot_bytes = snapshot.size_bytes();
