@@ -22,7 +22,7 @@ use process::{child, succeed, turn};
 use sigprof::cpu::{Engine, Profiler, Recording};
 use sigprof::profile::{LabelValue, LocationId};
 use sigprof::{ErrorKind, Profile};
-use work::{StopOnDrop, burn, process_cpu, soak_time, thread_cpu};
+use work::{StopOnDrop, burn, process_cpu, thread_cpu};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -385,7 +385,7 @@ fn errno_is_left_alone() {
 }
 
 #[test]
-fn two_thousand_starts_and_stops_under_load() {
+fn hundreds_of_starts_and_stops_under_load() {
     let _turn = turn();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -398,7 +398,7 @@ fn two_thousand_starts_and_stops_under_load() {
                 }
             });
         }
-        for _ in 0..2000 {
+        for _ in 0..(500.0 * soak()) as u32 {
             let recording = start(10_000);
             let profile = recording.stop().unwrap();
             assert_exact(&recording.stats(), &profile);
@@ -408,10 +408,10 @@ fn two_thousand_starts_and_stops_under_load() {
 }
 
 #[test]
-fn five_thousand_threads_of_a_millisecond() {
+fn thousands_of_threads_of_a_millisecond() {
     let _turn = turn();
     let recording = start(10_000);
-    for _ in 0..5000 / 50 {
+    for _ in 0..(40.0 * soak()) as u32 {
         thread::scope(|scope| {
             for _ in 0..50 {
                 scope.spawn(|| burn(Duration::from_millis(1)));
@@ -633,7 +633,7 @@ fn libraries_come_and_go_while_sampled() {
         7
     }
     let recording = start(10_000);
-    let end = Instant::now() + soak_time(10 * SECOND);
+    let end = Instant::now() + (2 * SECOND).mul_f64(soak());
     let opened = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -658,7 +658,7 @@ fn libraries_come_and_go_while_sampled() {
         }
     });
     let profile = recording.stop().unwrap();
-    assert!(opened.into_inner() > 1000);
+    assert!(opened.into_inner() > 100);
     assert_exact(&recording.stats(), &profile);
     for location in profile.locations() {
         if let Some(mapping) = location.mapping {

@@ -139,18 +139,20 @@ pub(super) extern "C" fn on_signal(
 fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
     // The slot's own thread alone comes here, and is not interrupted by another tick of its own.
     let to_pass = slot.to_pass.load(Ordering::Relaxed);
+    let is_to_pass = weight <= to_pass;
     if to_pass > 0 {
-        slot.to_pass.store(to_pass - 1, Ordering::Relaxed);
+        slot.to_pass
+            .store(to_pass.saturating_sub(weight), Ordering::Relaxed);
     }
     let due_ns = slot.due_ns.load(Ordering::Relaxed);
     if due_ns == 0 {
-        if to_pass > 0 {
+        if is_to_pass {
             slot.passed.fetch_add(weight, Ordering::Relaxed);
             return None;
         }
         return Some(weight.saturating_add(slot.passed.swap(0, Ordering::Relaxed)));
     }
-    if to_pass > 0 {
+    if is_to_pass {
         return None;
     }
     let Some(now_ns) = pace.cpu_ns else {
@@ -180,7 +182,7 @@ fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
 
 /// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period (a slow filter of the
 /// program's, or cold caches at 10 kHz) finds the next tick waiting when it returns, and the thread would never get on. So
-/// after one that took more than half a period, as many ticks pass as leave the thread twice that time.
+/// after one that took more than half a period, so many periods pass that the thread has twice that time.
 struct Pace {
     period_ns: u64,
     /// When the handler began, by the thread's CPU clock.
@@ -190,7 +192,7 @@ struct Pace {
 }
 
 /// Enough for a handler of 100 ms at 10 kHz.
-const MOST_TICKS_TO_PASS: u64 = 2000;
+const MOST_PERIODS_TO_PASS: u64 = 3000;
 
 impl Pace {
     fn begin(recorder: &Recorder) -> Self {
@@ -213,12 +215,17 @@ impl Pace {
         let Some(took_ns) = since(Clock::THREAD_CPU, self.cpu_ns).filter(|&ns| is_long(ns)) else {
             return;
         };
-        let ticks = took_ns
-            .saturating_mul(2)
+        // Of a tick that says itself what it stands for, the next one stands for the handler's own time, too.
+        let times = match slot.due_ns.load(Ordering::Relaxed) {
+            0 => 3,
+            _ => 2,
+        };
+        let periods = took_ns
+            .saturating_mul(times)
             .checked_div(self.period_ns)
             .unwrap_or(0);
-        let ticks = ticks.min(MOST_TICKS_TO_PASS) as u32;
-        slot.to_pass.store(ticks, Ordering::Relaxed);
+        let periods = periods.min(MOST_PERIODS_TO_PASS) as u32;
+        slot.to_pass.store(periods, Ordering::Relaxed);
     }
 }
 
@@ -368,6 +375,26 @@ mod tests {
         let before = |now| periods_due(0u64.wrapping_sub(70), now, 100);
         assert_eq!([before(20), before(29), before(30)], [1, 1, 2]);
         assert_eq!(periods_due(1000, 5000, 0), 0);
+    }
+
+    #[test]
+    fn as_many_periods_pass_as_the_thread_is_owed() {
+        let slots = Slots::get_or_make().unwrap();
+        // The last one, which nobody has.
+        let slot = (0..).map_while(|i| slots.at(i)).last().unwrap();
+        let pace = Pace {
+            period_ns: 100,
+            cpu_ns: None,
+            begun_ns: None,
+        };
+        let weigh = |weight| weigh(slot, weight, &pace);
+        slot.to_pass.store(3, Ordering::Relaxed);
+        let each_of_one: Vec<_> = (0..5).map(|_| weigh(1)).collect();
+        assert_eq!(each_of_one, [None, None, None, Some(4), Some(1)]);
+        // A scheduler's tick at 10 kHz is 40 periods, and more where it seldom falls on the thread.
+        slot.to_pass.store(90, Ordering::Relaxed);
+        let each_of_many = [40, 40, 400, 40].map(weigh);
+        assert_eq!(each_of_many, [None, None, Some(480), Some(40)]);
     }
 
     /// A recording so slow that no true tick comes.

@@ -34,7 +34,7 @@ pub(crate) struct Slot {
     /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds, and modulo 2^64, because it
     /// may lie before the thread's beginning; 0 where its ticks say themselves what they stand for.
     pub(crate) due_ns: AtomicU64,
-    /// Ticks that the handler is yet to let pass, after one that took it long.
+    /// Periods that the handler is yet to let pass, after a tick that took it long.
     pub(crate) to_pass: AtomicU32,
     /// The weights of those it let pass, which the next sample stands for, too.
     pub(crate) passed: AtomicU32,

@@ -230,8 +230,9 @@ fn damaged_files_and_sections_do_no_harm() {
             random.below(bytes.len() as u64) as usize
         };
         let headers = file.len() as u64 - 64 * 40;
+        let rounds = (500.0 * process::soak()) as usize;
         let mut found = 0;
-        for round in 0..2000 {
+        for round in 0..rounds {
             let mut file = file.clone();
             file.rotate_left(headers as usize);
             let end = damage(&mut file, 64 * 40);
@@ -245,6 +246,9 @@ fn damaged_files_and_sections_do_no_harm() {
             }
             any::debug_frame(&bytes);
         }
-        assert!(found > 100, "{found} of 2000 could still be read");
+        assert!(
+            found > rounds / 20,
+            "{found} of {rounds} could still be read"
+        );
     }
 }

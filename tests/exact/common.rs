@@ -8,8 +8,9 @@ use std::time::Duration;
 use sigprof::cpu::{Engine, Profiler};
 
 pub(crate) use crate::measured::*;
-pub(crate) use crate::process::figure;
+pub(crate) use crate::process::{all_or, figure, soak};
 use crate::process::{child, succeed_and_show};
+use crate::witness::Witness;
 use crate::work::{burn, thread_cpu};
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -17,12 +18,6 @@ pub const MS: Duration = Duration::from_millis(1);
 /// The frames that say why time is in no stack.
 pub const UNSAMPLED: &str = "[unsampled]";
 pub const KERNEL: &str = "[kernel]";
-
-/// How much longer than usual to work.
-pub fn soak() -> f64 {
-    let factor = std::env::var("SIGPROF_SOAK").ok();
-    factor.and_then(|factor| factor.parse().ok()).unwrap_or(1.0)
-}
 
 pub fn profiler(engine: Engine, frequency_hz: u32) -> Profiler {
     let profiler = Profiler::new().engine(engine).frequency_hz(frequency_hz);
@@ -98,17 +93,6 @@ pub fn become_user(id: libc::uid_t) {
         assert_eq!(libc::setresuid(id, id, id), 0);
         assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
     }
-}
-
-/// The time between two of the scheduler's ticks.
-pub fn scheduler_tick() -> Duration {
-    // SAFETY: zeros are a valid `timespec`, which the call fills.
-    let resolution = unsafe {
-        let mut resolution: libc::timespec = std::mem::zeroed();
-        libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution);
-        resolution
-    };
-    Duration::new(resolution.tv_sec as u64, resolution.tv_nsec as u32)
 }
 
 /// A kind of work.
@@ -209,10 +193,24 @@ fn wander(end: Duration) {
 pub struct Ran {
     pub name: String,
     pub cpu: Duration,
+    /// How much of that a clock of the profiler's has to have seen.
+    pub seen: Duration,
 }
 
+/// Threads to run: a name, what to do, and for how long by the thread's clock.
+type Threads = (String, Load, Duration);
+
 /// Runs threads by name, all at once, to their ends. The clocks begin with the threads.
-pub fn run_threads(threads: impl IntoIterator<Item = (String, Load, Duration)>) -> Vec<Ran> {
+pub fn run_threads(threads: impl IntoIterator<Item = Threads>) -> Vec<Ran> {
+    run(threads, false)
+}
+
+/// As [`run_threads`], of which `engine` can see some of the time alone.
+pub fn run_threads_with(engine: Engine, threads: impl IntoIterator<Item = Threads>) -> Vec<Ran> {
+    run(threads, engine != Engine::PerfEvent)
+}
+
+fn run(threads: impl IntoIterator<Item = Threads>, is_witnessed: bool) -> Vec<Ran> {
     let handles: Vec<_> = threads
         .into_iter()
         .map(|(name, load, time)| {
@@ -221,10 +219,14 @@ pub fn run_threads(threads: impl IntoIterator<Item = (String, Load, Duration)>) 
                 .name(name)
                 .stack_size(256 * 1024)
                 .spawn(move || {
+                    let witness = is_witnessed.then(Witness::new);
                     load.work(time);
+                    let seen = witness.map(Witness::finish);
+                    let cpu = thread_cpu();
                     Ran {
                         name: in_thread,
-                        cpu: thread_cpu(),
+                        cpu,
+                        seen: seen.unwrap_or(cpu),
                     }
                 })
                 .unwrap()
@@ -237,8 +239,18 @@ pub fn run_threads(threads: impl IntoIterator<Item = (String, Load, Duration)>) 
 }
 
 /// The sum of clocks.
-pub fn sum(ran: &[Ran]) -> Duration {
-    ran.iter().map(|ran| ran.cpu).sum()
+pub fn sum<'r>(ran: impl IntoIterator<Item = &'r Ran>) -> Duration {
+    ran.into_iter().map(|ran| ran.cpu).sum()
+}
+
+/// How far the time in the stacks of threads is from what it has to be: at least what the profiler's clocks have to have seen,
+/// and at most what the threads used.
+pub fn deviation<'r>(
+    in_stacks: Duration,
+    ran: impl IntoIterator<Item = &'r Ran> + Clone,
+) -> Duration {
+    let seen: Duration = ran.clone().into_iter().map(|ran| ran.seen).sum();
+    seen.saturating_sub(in_stacks) + in_stacks.saturating_sub(sum(ran))
 }
 
 /// Part by whole.

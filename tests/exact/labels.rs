@@ -53,7 +53,7 @@ fn child_of_alternating_labels() {
     let engine = recording.stats().engine;
     let work = move |seed: u64| {
         let mut state = seed;
-        let end = thread_cpu() + Duration::from_secs(2).mul_f64(soak().max(1.0));
+        let end = thread_cpu() + Duration::from_secs(2).mul_f64(soak());
         while thread_cpu() < end {
             {
                 let _on = label("on", "first");

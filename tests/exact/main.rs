@@ -18,5 +18,6 @@ mod hook;
 mod labels;
 mod threads;
 mod totals;
+mod witness;
 mod worst;
 mod yields;

@@ -7,14 +7,21 @@ use std::time::Duration;
 use sigprof::cpu::Engine;
 
 use crate::common::{
-    Load, MS, Measured, Ran, UNSAMPLED, become_user, engine_argument, figure, has_perf_events,
-    hz_argument, limit, profiler, ratio, refuse, run_child, run_threads, scheduler_tick, soak, sum,
+    Load, MS, Measured, Ran, UNSAMPLED, all_or, become_user, deviation, engine_argument, figure,
+    has_perf_events, hz_argument, limit, profiler, ratio, refuse, run_child, run_threads,
+    run_threads_with, soak, sum,
 };
 use crate::work::{burn, thread_cpu};
 
 /// Threads of arithmetic.
 fn burning(name: &str, threads: u32, time: Duration) -> Vec<Ran> {
     run_threads((0..threads).map(|i| (format!("{name}-{i}"), Load::Arithmetic, time)))
+}
+
+/// Of which `engine` can see some of the time alone.
+fn burning_with(engine: Engine, threads: u32, time: Duration) -> Vec<Ran> {
+    let threads = (0..threads).map(|i| (format!("burning-{i}"), Load::Arithmetic, time));
+    run_threads_with(engine, threads)
 }
 
 #[test]
@@ -28,10 +35,11 @@ fn the_total_does_not_depend_on_the_frequency() {
 #[ignore = "a child process"]
 fn child_of_many_frequencies() {
     let engine = engine_argument();
-    for hz in [50, 99, 250, 1000, 4999, 10_000] {
+    for &hz in all_or(&[50, 1000, 10_000], &[50, 99, 250, 1000, 4999, 10_000]) {
         let measured = Measured::start(profiler(engine, hz));
-        let time = (300 * MS).mul_f64(soak().max(1.0));
-        let ran = burning("burning", 4, time);
+        let time = (300 * MS).mul_f64(soak());
+        let engine = measured.recording().stats().engine;
+        let ran = burning_with(engine, 4, time);
         let outcome = measured.stop();
         let cpu = outcome.stats.cpu;
         figure!(
@@ -44,14 +52,8 @@ fn child_of_many_frequencies() {
         outcome.assert_total();
         // Not only the sum: stacks hold what threads did, but for what one period of each thread rounds.
         let period = Duration::from_secs(1) / hz;
-        // With a timer, what each thread does after the scheduler's last tick is missing.
-        let ends = match outcome.stats.engine {
-            Engine::PerfEvent => Duration::ZERO,
-            _ => scheduler_tick() * 16,
-        };
-        let rounding = period * 3 + ends + outcome.stolen;
-        let in_stacks = outcome.times().of_threads("", "");
-        let off = in_stacks.abs_diff(sum(&ran));
+        let rounding = period * 3 + outcome.stolen;
+        let off = deviation(outcome.times().of_threads("", ""), &ran);
         assert!(
             off <= sum(&ran).mul_f64(0.015) + rounding,
             "{off:?}\n{}",
@@ -99,10 +101,10 @@ fn child_that_reads_comments() {
 }
 
 #[test]
-fn ten_thousand_threads_of_a_millisecond_are_in_the_total() {
+fn thousands_of_threads_of_a_millisecond_are_in_the_total() {
     for engine in ["auto", "timer"] {
         run_child(
-            "totals::child_of_ten_thousand_threads",
+            "totals::child_of_thousands_of_threads",
             &[("ENGINE", engine)],
         );
     }
@@ -110,15 +112,16 @@ fn ten_thousand_threads_of_a_millisecond_are_in_the_total() {
 
 #[test]
 #[ignore = "a child process"]
-fn child_of_ten_thousand_threads() {
+fn child_of_thousands_of_threads() {
     let measured = Measured::start(profiler(engine_argument(), 1000));
     let mut ran = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..(25.0 * soak()) as u32 {
         ran.extend(burning("short", 100, MS));
     }
     let outcome = measured.stop();
     figure!(
-        "10,000 threads: total {:.4}, in stacks {:.4} of {:.2?} ({:.2?} by the threads' clocks), {:?}, {} armed, own {:.1?}",
+        "{} threads: total {:.4}, in stacks {:.4} of {:.2?} ({:.2?} by the threads' clocks), {:?}, {} armed, own {:.1?}",
+        ran.len(),
         outcome.ratio(),
         outcome.stats.cpu.coverage(),
         outcome.stats.cpu.total,
@@ -127,7 +130,11 @@ fn child_of_ten_thousand_threads() {
         outcome.stats.threads_armed,
         outcome.stats.own_cpu,
     );
-    assert!(outcome.stats.threads_armed >= 10_000, "{}", outcome.stats);
+    assert!(
+        outcome.stats.threads_armed >= ran.len() as u64,
+        "{}",
+        outcome.stats
+    );
     outcome.assert_total();
     // A timer only ticks when the scheduler does, which a thread of a millisecond seldom sees; an event needs no scheduler.
     if outcome.stats.engine == Engine::PerfEvent {
@@ -198,13 +205,16 @@ fn few_descriptors_leave_threads_to_timers_and_say_so() {
 fn child_of_few_descriptors() {
     limit(libc::RLIMIT_NOFILE as libc::c_int, 64);
     let measured = Measured::start(profiler(Engine::PerfEvent, 1000));
-    let ran = burning("burning", 40, (150 * MS).mul_f64(soak().max(1.0)));
+    // Most of them have timers.
+    let ran = burning_with(Engine::ThreadTimer, 40, (150 * MS).mul_f64(soak()));
     let outcome = measured.stop();
     let stats = &outcome.stats;
-    let seen = ratio(outcome.times().of_threads("burning", ""), sum(&ran));
+    let in_stacks = outcome.times().of_threads("burning", "");
+    let off = deviation(in_stacks, &ran);
     figure!(
-        "64 descriptors: total {:.4}, yield {seen:.4}, {} of {} threads by perf, {:?}",
+        "64 descriptors: total {:.4}, yield {:.4}, off by {off:?}, {} of {} threads by perf, {:?}",
         outcome.ratio(),
+        ratio(in_stacks, sum(&ran)),
         stats.threads_by_perf,
         stats.threads_armed,
         stats.fallbacks
@@ -220,8 +230,8 @@ fn child_of_few_descriptors() {
     assert!(told.remedy.contains("ulimit -n"), "{told:?}");
     assert!(told.threads >= 8, "{told:?}");
     assert!(stats.to_string().contains("ulimit -n"), "{stats}");
-    // Those with a timer miss what they do after the scheduler's last tick: little on an idle machine, a tenth on a crowded one.
-    assert!((0.85..1.02).contains(&seen), "{seen:.4}\n{stats}");
+    let most = sum(&ran).mul_f64(0.02) + outcome.stolen;
+    assert!(off <= most, "{off:?}\n{stats}");
     outcome.assert_total();
 }
 
@@ -244,14 +254,17 @@ fn child_in_a_sandbox() {
     }
     let measured = Measured::start(profiler(Engine::Auto, 1000));
     assert_eq!(measured.recording().stats().engine, Engine::ThreadTimer);
-    let ran = burning("burning", 4, (1000 * MS).mul_f64(soak().max(1.0)));
+    let ran = burning_with(Engine::ThreadTimer, 4, (300 * MS).mul_f64(soak()));
     let outcome = measured.stop();
-    let seen = ratio(outcome.times().of_threads("burning", ""), sum(&ran));
+    let in_stacks = outcome.times().of_threads("burning", "");
+    let off = deviation(in_stacks, &ran);
     figure!(
-        "perf events refused: total {:.4}, yield {seen:.4}",
-        outcome.ratio()
+        "perf events refused: total {:.4}, yield {:.4}, off by {off:?}",
+        outcome.ratio(),
+        ratio(in_stacks, sum(&ran))
     );
-    assert!((seen - 1.0).abs() <= 0.02, "{seen:.4}\n{}", outcome.stats);
+    let most = sum(&ran).mul_f64(0.02) + outcome.stolen;
+    assert!(off <= most, "{off:?}\n{}", outcome.stats);
     outcome.assert_total();
     // Without timers on threads and on the process there is no clock left.
     refuse(&[libc::SYS_timer_create]);

@@ -1,6 +1,6 @@
 //! Storms: code and stacks that come and go, and unwinders of other people's at work, while all threads are sampled at 10,000 Hz.
 //!
-//! Each recording runs in a process of its own, for 3 s or `SIGPROF_SOAK_SECONDS`. `--nocapture` shows the figures: which stacks
+//! Each recording runs in a process of its own, for 3 s, as many times more as `SIGPROF_SOAK` says. `--nocapture` shows the figures: which stacks
 //! were cut short, and where.
 #![cfg(all(target_arch = "x86_64", feature = "symbolize"))]
 
@@ -25,9 +25,8 @@ use std::time::{Duration, Instant};
 
 use judge::{Expected, judge};
 use measured::{Measured, assert_exact};
-use process::{child, figure, succeed_and_show};
+use process::{child, figure, soak, succeed_and_show};
 use sigprof::cpu::{Clock, Profiler};
-use work::soak_time;
 
 /// What the threads of a storm are given.
 struct Weather {
@@ -85,7 +84,7 @@ fn child_in_a_storm() {
     let libraries = libraries::Libraries::compile(directory.path());
     let measured = Measured::start(Profiler::new().frequency_hz(10_000).clock(clock));
     let weather = Weather {
-        end: Instant::now() + soak_time(Duration::from_secs(3)),
+        end: Instant::now() + Duration::from_secs(3).mul_f64(soak()),
         libraries,
     };
     let turns: Vec<u64> = thread::scope(|scope| {

@@ -8,6 +8,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::soak;
+
 /// What a process gets, as many times more as `SIGPROF_SOAK` says; `SIGPROF_TEST_DEADLINE_S` has another number.
 const DEADLINE_S: f64 = 300.0;
 
@@ -88,8 +90,7 @@ pub fn output_of(command: &mut Command, input: Stdio) -> io::Result<Output> {
 fn deadline() -> Duration {
     let number = |name| std::env::var(name).ok()?.parse::<f64>().ok();
     let seconds = number("SIGPROF_TEST_DEADLINE_S").unwrap_or(DEADLINE_S);
-    let factor = number("SIGPROF_SOAK").unwrap_or(1.0).max(1.0);
-    Duration::from_secs_f64(seconds * factor)
+    Duration::from_secs_f64(seconds * soak())
 }
 
 /// All that comes from a pipe.

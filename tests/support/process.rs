@@ -2,12 +2,15 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 mod deadline;
+mod soak;
 
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub use deadline::{output, output_of};
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub use soak::{all_or, soak};
 
 static TURN: Mutex<()> = Mutex::new(());
 

@@ -24,14 +24,6 @@ fn clock(id: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How long a storm is to last: `SIGPROF_SOAK_SECONDS`, or what it usually does.
-pub fn soak_time(usual: Duration) -> Duration {
-    let seconds = std::env::var("SIGPROF_SOAK_SECONDS").ok();
-    seconds
-        .and_then(|seconds| seconds.parse().ok())
-        .map_or(usual, Duration::from_secs)
-}
-
 /// Sets a flag when dropped, so that threads which work until then end when their test fails, too.
 pub struct StopOnDrop<'f>(pub &'f AtomicBool);
 
