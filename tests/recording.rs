@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use compile::{as_c_string, function, library};
 use measured::{assert_exact, ticks};
-use process::{child, succeed, turn};
+use process::{child, soak, succeed, turn};
 use sigprof::cpu::{Engine, Profiler, Recording};
 use sigprof::profile::{LabelValue, LocationId};
 use sigprof::{ErrorKind, Profile};

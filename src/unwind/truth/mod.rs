@@ -2,8 +2,8 @@
 //! is compared with what was seen of calls and returns.
 //!
 //! 25,000 instructions of each program are compared, as many times more as `SIGPROF_SOAK` says, divided among the ways in which
-//! it is compiled; outside a soak that is optimization as most programs have it. What is missed is printed, and listed with its reasons in
-//! `docs/unwinding.md`.
+//! it is compiled; outside a soak that is optimization as most programs have it. What is missed is printed, and listed with its
+//! reasons in `docs/unwinding.md`.
 
 mod fixture;
 mod shadow;
