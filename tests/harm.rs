@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use process::{child, succeed};
+use process::{child, soak, succeed};
 use sigprof::cpu::{Engine, Profiler, Recording};
 use work::{StopOnDrop, burn};
 
@@ -122,7 +122,7 @@ fn child_whose_stack_has_holes() {
             coroutine::spin_on_stack(
                 (memory + 256 * KIB) as *mut u8,
                 (memory + 512 * KIB + 64) as *mut u8,
-                3_000_000_000,
+                (600e6 * soak()) as u64,
             );
         }
     });

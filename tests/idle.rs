@@ -7,7 +7,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use process::{child, succeed};
+use process::{child, soak, succeed};
 use sigprof::cpu::Profiler;
 
 fn profiler() -> Profiler {
@@ -167,7 +167,7 @@ fn child_that_forks_in_a_loop() {
         ..Held::now()
     };
     let mut recording = Some(recording);
-    for round in 0..100 {
+    for round in 0..(25.0 * soak()) as u32 {
         in_forked_child(|| {
             let inherited = recording.take();
             let at_first = Held::now();

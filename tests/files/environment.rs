@@ -8,7 +8,7 @@ use std::path::Path;
 use sigprof::from_env;
 
 use crate::check::{assert_complete, assert_nothing_runs, is_root, names, skip, work};
-use crate::process::{child, succeed};
+use crate::process::{all_or, child, succeed};
 
 /// Runs a program that calls `from_env`, with these variables alone of ours; what it says about it.
 fn said(variables: &[(&str, &OsStr)]) -> String {
@@ -96,18 +96,19 @@ fn an_extension_of_ours_picks_its_format_and_any_other_is_gperftools() {
 fn a_frequency_that_makes_no_sense_is_100_and_the_most_is_4000() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cpu.prof");
+    // How the text is read, a test of the reader's own says of all of them.
     let cases: [(&[u8], u64); 9] = [
         (b"250", 4000),
         (b"5000", 250),
-        (b"10000000000", 250),
         (b"0", 10_000),
+        (b"10000000000", 250),
         (b"-5", 10_000),
         (b"", 10_000),
         (b"often", 10_000),
         (b"1e3", 10_000),
         (b"\xff", 10_000),
     ];
-    for (frequency, period_us) in cases {
+    for &(frequency, period_us) in all_or(&cases[..3], &cases) {
         let frequency = OsStr::from_bytes(frequency);
         let variables = [
             ("CPUPROFILE", path.as_os_str()),
