@@ -1,5 +1,5 @@
-//! What a sample costs the thread that it interrupts, beside a handler that does nothing: the way into the kernel and back
-//! is in both.
+//! What a sample costs the thread that it interrupts, beside a handler that does nothing: the way
+//! into the kernel and back is in both.
 
 use std::mem;
 use std::ptr;
@@ -17,7 +17,8 @@ extern "C" fn do_nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::
 
 #[divan::bench(sample_size = BURST, sample_count = 100)]
 fn empty_handler(bencher: Bencher) {
-    // SAFETY: all zeroes are a valid sigaction; it is complete when it is installed, and its handler does nothing.
+    // SAFETY: all zeroes are a valid sigaction; it is complete when it is installed, and its
+    // handler does nothing.
     unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = do_nothing as *const () as libc::sighandler_t;
@@ -28,8 +29,8 @@ fn empty_handler(bencher: Bencher) {
     raise_in_bursts(bencher, libc::SIGUSR1);
 }
 
-/// The stack is deeper than any of these depths, and cut at each, so that all samples have exactly that many frames. It is
-/// the same each time: what the profiler remembers of a stack is warm.
+/// The stack is deeper than any of these depths, and cut at each, so that all samples have exactly
+/// that many frames. It is the same each time: what the profiler remembers of a stack is warm.
 #[divan::bench(args = [8, 32, 96], sample_size = BURST, sample_count = 100)]
 fn sample(bencher: Bencher, depth: usize) {
     let recording = profiler(1).max_depth(depth).start().unwrap();

@@ -13,7 +13,8 @@ fn main() {
     divan::main();
 }
 
-/// A thousand stacks through 256 functions, and what symbolizing itself was seen at: much inlined code.
+/// A thousand stacks through 256 functions, and what symbolizing itself was seen at: much inlined
+/// code.
 fn of_this_program() -> Profile {
     let recording = profiler(4000).max_depth(DEPTH).start().unwrap();
     raise_in_distinct_stacks(1000);

@@ -1,5 +1,5 @@
-//! Profiles itself at real work: threads with names compress this program's own executable, sort the result, and hash
-//! that.
+//! Profiles itself at real work: threads with names compress this program's own executable, sort
+//! the result, and hash that.
 //!
 //!     cargo run --release --example quickstart
 
@@ -41,8 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Works for about as long as `time` says: the pieces go from two threads that compress to one that sorts to one that
-/// hashes.
+/// Works for about as long as `time` says: the pieces go from two threads that compress to one that
+/// sorts to one that hashes.
 fn work(program: &[u8], time: Duration) -> std::io::Result<u64> {
     let end = Instant::now() + time;
     let pieces = Mutex::new(program.chunks(64 * 1024).cycle());

@@ -14,8 +14,8 @@ const DEFAULT_FREQUENCY_HZ: u32 = 100;
 /// What gperftools limits the variable to.
 const MAX_FREQUENCY_HZ: u32 = 4000;
 
-/// Starts a CPU profile if the environment asks for one; `None` where it does not. Keep the guard until the end of what is
-/// to be profiled, as with [`profile_to`](crate::profile_to).
+/// Starts a CPU profile if the environment asks for one; `None` where it does not. Keep the guard
+/// until the end of what is to be profiled, as with [`profile_to`](crate::profile_to).
 ///
 /// | variable | meaning |
 /// |---|---|

@@ -28,8 +28,8 @@ pub enum ErrorKind {
     Os,
 }
 
-/// An error of this crate: a [kind](ErrorKind), a sentence that says what was tried, on what, what the system
-/// answered and what to do; and the system's own error where there is one.
+/// An error of this crate: a [kind](ErrorKind), a sentence that says what was tried, on what, what
+/// the system answered and what to do; and the system's own error where there is one.
 pub struct Error {
     kind: ErrorKind,
     message: String,

@@ -1,7 +1,8 @@
 //! A sampling profiler that a Linux program carries inside itself.
 //!
-//! [`profile_to`] records the process's CPU time until its guard drops, and writes a file that `go tool pprof` or
-//! `google-pprof` reads. [`cpu::Profiler`] is the same in full; [`from_env`] lets `CPUPROFILE` decide.
+//! [`profile_to`] records the process's CPU time until its guard drops, and writes a file that
+//! `go tool pprof` or `google-pprof` reads. [`cpu::Profiler`] is the same in full; [`from_env`]
+//! lets `CPUPROFILE` decide.
 //!
 //! ```no_run
 //! fn main() -> sigprof::Result<()> {
@@ -13,33 +14,37 @@
 //!
 //! # How it works
 //!
-//! A timer on each thread's CPU clock sends `SIGPROF` to it. The handler takes no lock and allocates nothing: it unwinds the
-//! interrupted stack straight into a preallocated ring and returns, in under a microsecond as a rule. A thread named
-//! `sigprof` empties the ring and counts equal call chains. Where the kernel lets several expiries pass between two of its
-//! own ticks, the signal says how many they were, and the sample gets that weight: totals are CPU time at any frequency. What is in no
-//! stack is in a frame that says why not.
+//! A timer on each thread's CPU clock sends `SIGPROF` to it. The handler takes no lock and
+//! allocates nothing: it unwinds the interrupted stack straight into a preallocated ring and
+//! returns, in under a microsecond as a rule. A thread named `sigprof` empties the ring and counts
+//! equal call chains. Where the kernel lets several expiries pass between two of its own ticks, the
+//! signal says how many they were, and the sample gets that weight: totals are CPU time at any
+//! frequency. What is in no stack is in a frame that says why not.
 //!
-//! What was lost, and what was cut short, is counted by cause ([`cpu::Stats`]) and stands in the profile's comments.
+//! What was lost, and what was cut short, is counted by cause ([`cpu::Stats`]) and stands in the
+//! profile's comments.
 //!
 //! # Limitations
 //!
 //! - Linux on x86_64; on aarch64 the library's own tests run under emulation.
-//! - One recording at a time in a process. `SIGPROF` is sigprof's from the first start on, and with perf events and elapsed time
-//!   `SIGURG`; another handler for the former is an error, and is left alone, as is one for the latter.
-//! - What a thread does after its last tick is in no stack; up to the rate of the scheduler's ticks, and without the right to perf
-//!   events, that is up to one such tick for each thread, and stands in the profile as `[unsampled]`.
-//! - Newly loaded libraries are noticed within 50 ms, or 10 ms after the first sample in one: stacks through one end there for as
-//!   long.
-//! - Samples of timers fall on the scheduler's ticks (250 a second, often). A program whose work keeps step with them is seen
-//!   at the same place each time, as by any sampling profiler.
-//! - Time in a system call is the calling function's. Code without unwind data, such as a JIT compiler's, is walked by frame pointers, or
-//!   ends a stack.
+//! - One recording at a time in a process. `SIGPROF` is sigprof's from the first start on, and with
+//!   perf events and elapsed time `SIGURG`; another handler for the former is an error, and is left
+//!   alone, as is one for the latter.
+//! - What a thread does after its last tick is in no stack; up to the rate of the scheduler's
+//!   ticks, and without the right to perf events, that is up to one such tick for each thread, and
+//!   stands in the profile as `[unsampled]`.
+//! - Newly loaded libraries are noticed within 50 ms, or 10 ms after the first sample in one:
+//!   stacks through one end there for as long.
+//! - Samples of timers fall on the scheduler's ticks (250 a second, often). A program whose work
+//!   keeps step with them is seen at the same place each time, as by any sampling profiler.
+//! - Time in a system call is the calling function's. Code without unwind data, such as a JIT
+//!   compiler's, is walked by frame pointers, or ends a stack.
 //! - `exit`, `abort` and fatal signals drop no guard, so they leave no file.
 //!
 //! # Features
 //!
-//! `symbolize`, on by default, puts names, files, lines and inlined frames to addresses. Without it a profile holds addresses
-//! and mappings, which `pprof` names where the binaries are at hand.
+//! `symbolize`, on by default, puts names, files, lines and inlined frames to addresses. Without it
+//! a profile holds addresses and mappings, which `pprof` names where the binaries are at hand.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

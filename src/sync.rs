@@ -1,5 +1,5 @@
-//! The atomics and cells of the lock-free parts (the standard library's, or loom's when a model is checked), and the lock of
-//! ordinary code.
+//! The atomics and cells of the lock-free parts (the standard library's, or loom's when a model is
+//! checked), and the lock of ordinary code.
 #![forbid(unsafe_code)]
 
 use std::sync::TryLockError;
@@ -13,10 +13,11 @@ pub(crate) use loom::{
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// A mutex that goes on after a panic of its holder: what it guards is counts, which are right at every moment.
+/// A mutex that goes on after a panic of its holder: what it guards is counts, which are right at
+/// every moment.
 ///
-/// The standard library's underneath, which is one word: a lock with tables beside it could be left half changed in a forked
-/// child.
+/// The standard library's underneath, which is one word: a lock with tables beside it could be left
+/// half changed in a forked child.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,4 +1,5 @@
-//! How much of the interrupted stack the handler uses, by painting it: in a test binary of its own, whose signals are known.
+//! How much of the interrupted stack the handler uses, by painting it: in a test binary of its own,
+//! whose signals are known.
 
 #[path = "support/mappings.rs"]
 mod mappings;
@@ -15,8 +16,9 @@ use work::burn;
 
 const STACK: usize = 256 * 1024;
 const PAINT: u8 = 0xa5;
-/// The most that a sample may take beside the kernel's own frame. Without optimization it takes three times as much, which with that
-/// frame still fits on the 8 KiB that Rust gives its threads for their signals.
+/// The most that a sample may take beside the kernel's own frame. Without optimization it takes
+/// three times as much, which with that frame still fits on the 8 KiB that Rust gives its threads
+/// for their signals.
 const MOST: usize = if cfg!(debug_assertions) { 4096 } else { 1024 };
 
 /// An alternate signal stack of the calling thread's, which is painted before each use.
@@ -83,7 +85,8 @@ fn raise_many() {
 /// The samples that a judgment takes.
 const SAMPLES: u64 = 50;
 
-/// A timer's signals come with the scheduler's ticks, of which a crowded machine gives a thread few.
+/// A timer's signals come with the scheduler's ticks, of which a crowded machine gives a thread
+/// few.
 fn burn_through_ticks(recording: &Recording) {
     burn(Duration::from_millis(400));
     while recording.stats().records <= SAMPLES {

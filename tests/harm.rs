@@ -53,8 +53,9 @@ in_a_process_of_their_own! {
 
 #[cfg(target_arch = "x86_64")]
 mod coroutine {
-    // Runs on another stack, in code that has no unwind data, with a frame pointer of the caller's choice: what a coroutine that
-    // was just made, or hand-written code that computes in rbp, looks like to an unwinder.
+    // Runs on another stack, in code that has no unwind data, with a frame pointer of the caller's
+    // choice: what a coroutine that was just made, or hand-written code that computes in rbp, looks
+    // like to an unwinder.
     std::arch::global_asm!(
         ".globl spin_on_stack",
         ".type spin_on_stack, @function",
@@ -117,7 +118,8 @@ fn child_whose_stack_has_holes() {
                 unsafe { libc::pthread_kill(this_thread, libc::SIGPROF) };
             }
         });
-        // SAFETY: the stack is the lower half of the memory; the frame pointer leads to the page that comes and goes.
+        // SAFETY: the stack is the lower half of the memory; the frame pointer leads to the page
+        // that comes and goes.
         unsafe {
             coroutine::spin_on_stack(
                 (memory + 256 * KIB) as *mut u8,
@@ -236,7 +238,8 @@ fn child_in_a_trapping_sandbox() {
         libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
     }
     let recording = start(1000);
-    // What the flusher calls to arm a new thread, and the handler for a signal that a program sends.
+    // What the flusher calls to arm a new thread, and the handler for a signal that a program
+    // sends.
     trap(libc::SYS_timer_create);
     trap(libc::SYS_gettid);
     thread::scope(|scope| {
@@ -331,7 +334,8 @@ fn child_that_forks_all_the_time() {
         let mut forks = 0;
         // Longer on a crowded machine.
         while begun.elapsed() < Duration::from_secs(3) || forks <= 100 {
-            // SAFETY: the child does what a child may that was forked by glibc, and leaves by `_exit`.
+            // SAFETY: the child does what a child may that was forked by glibc, and leaves by
+            // `_exit`.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 // SAFETY: an alarm ends a child that hangs; the callback does nothing.
@@ -404,7 +408,8 @@ fn child_with_few_queued_signals() {
         for _ in 0..40 {
             scope.spawn(|| thread::sleep(end.saturating_duration_since(Instant::now())));
         }
-        // Other processes of this user may have used the limit up already: then there is nothing to show.
+        // Other processes of this user may have used the limit up already: then there is nothing to
+        // show.
         let Ok(recording) = Profiler::new().engine(Engine::ThreadTimer).start() else {
             return;
         };

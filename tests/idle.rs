@@ -1,4 +1,5 @@
-//! What is left of a profiler that does not record: nothing. In a test binary of its own, whose threads and files are known.
+//! What is left of a profiler that does not record: nothing. In a test binary of its own, whose
+//! threads and files are known.
 
 #[path = "support/process.rs"]
 mod process;
@@ -50,8 +51,9 @@ impl Held {
         }
     }
 
-    /// As [`now`](Self::now), once that is `expected` or a long time has gone by: a thread that was joined is still listed for
-    /// a moment, which is as long as a crowded machine keeps it from its end.
+    /// As [`now`](Self::now), once that is `expected` or a long time has gone by: a thread that was
+    /// joined is still listed for a moment, which is as long as a crowded machine keeps it from its
+    /// end.
     fn settled(expected: &Self) -> Self {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -134,7 +136,8 @@ fn child_that_records_in_turns() {
 
 /// Runs `f` in a forked child, which must not panic.
 fn in_forked_child(f: impl FnOnce()) {
-    // SAFETY: this process has no other thread but the profiler's; the child calls `f` and leaves by `_exit`.
+    // SAFETY: this process has no other thread but the profiler's; the child calls `f` and leaves
+    // by `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             let code = catch_unwind(AssertUnwindSafe(f)).is_err().into();
@@ -161,7 +164,8 @@ fn child_that_forks_in_a_loop() {
     let before = Held::now();
     let recording = profiler().start().unwrap();
     work();
-    // At this frequency it holds no file open; it opens one for a moment, now and then, which must not be in what is expected.
+    // At this frequency it holds no file open; it opens one for a moment, now and then, which must
+    // not be in what is expected.
     let recorded = Held {
         files: before.files.clone(),
         ..Held::now()

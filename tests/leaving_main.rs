@@ -1,5 +1,6 @@
-//! What becomes of the file when `main` is left with a guard alive. The harness of tests would stand between a panic and the
-//! process's end, so this program has a `main` of its own: without arguments of ours it runs itself once for each way out.
+//! What becomes of the file when `main` is left with a guard alive. The harness of tests would
+//! stand between a panic and the process's end, so this program has a `main` of its own: without
+//! arguments of ours it runs itself once for each way out.
 
 #[path = "support/process.rs"]
 mod process;

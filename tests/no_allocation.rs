@@ -1,5 +1,5 @@
-//! The handler allocates nothing, and nothing that a thread runs of sigprof's when it begins and ends: a counting allocator, in a
-//! test binary of its own.
+//! The handler allocates nothing, and nothing that a thread runs of sigprof's when it begins and
+//! ends: a counting allocator, in a test binary of its own.
 
 #[path = "support/work.rs"]
 mod work;
@@ -91,8 +91,8 @@ extern "C" fn start(_: *mut libc::c_void) -> *mut libc::c_void {
     std::ptr::null_mut()
 }
 
-/// An allocator may start a thread while it holds its own lock, and wait until it has run. The profiler's thread allocates all the
-/// while, and must not hold then what the new thread waits for.
+/// An allocator may start a thread while it holds its own lock, and wait until it has run. The
+/// profiler's thread allocates all the while, and must not hold then what the new thread waits for.
 #[test]
 fn a_thread_begins_and_ends_while_nobody_can_allocate() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,8 +105,8 @@ fn a_thread_begins_and_ends_while_nobody_can_allocate() {
             // At another point of the profiler's turn each time.
             thread::sleep(Duration::from_micros(round * 37 % 1000));
             IS_LOCKED.store(true, Ordering::Relaxed);
-            // SAFETY: a thread that does nothing; it is joined before the lock is given back, and a test that locks up is killed
-            // by the alarm.
+            // SAFETY: a thread that does nothing; it is joined before the lock is given back, and a
+            // test that locks up is killed by the alarm.
             unsafe {
                 libc::alarm(30);
                 let mut id: libc::pthread_t = std::mem::zeroed();

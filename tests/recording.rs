@@ -360,7 +360,8 @@ fn whole_stacks_end_at_their_roots() {
     recording.stop().unwrap();
     let stats = recording.stats();
     assert!(stats.records > 50, "{stats}");
-    // A tick that falls into the kernel's entry of a new thread, or into code without unwind data, may be cut.
+    // A tick that falls into the kernel's entry of a new thread, or into code without unwind data,
+    // may be cut.
     assert!(stats.truncated.total() * 50 <= stats.records, "{stats}");
 }
 
@@ -639,7 +640,8 @@ fn libraries_come_and_go_while_sampled() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while Instant::now() < end {
-                    // SAFETY: the library has no constructors; its functions have these types; it is closed after use.
+                    // SAFETY: the library has no constructors; its functions have these types; it
+                    // is closed after use.
                     unsafe {
                         let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
                         assert!(!handle.is_null());

@@ -1,4 +1,5 @@
-//! Stacks through code that compilers did not describe, and across signals: by their frames' own addresses.
+//! Stacks through code that compilers did not describe, and across signals: by their frames' own
+//! addresses.
 #![cfg(target_arch = "x86_64")]
 
 #[path = "support/mappings.rs"]
@@ -51,7 +52,8 @@ fn call(code: Code) {
     std::hint::black_box(());
 }
 
-/// Counts of samples in `code`: all, those under `call`, and those that say that they are cut short.
+/// Counts of samples in `code`: all, those under `call`, and those that say that they are cut
+/// short.
 fn recorded_in(code: Code) -> [i64; 3] {
     let recording = start();
     call(code);
@@ -94,8 +96,8 @@ fn a_stack_that_cannot_be_walked_says_so() {
     assert!(cut_short * 100 >= all * 98, "{cut_short} of {all}");
 }
 
-/// A function of a library that is compiled without `.eh_frame`, and with `.debug_frame`. What it calls has no frame pointer, and
-/// leaves 0 in its register. `None` where there is no compiler.
+/// A function of a library that is compiled without `.eh_frame`, and with `.debug_frame`. What it
+/// calls has no frame pointer, and leaves 0 in its register. `None` where there is no compiler.
 fn compiled_for_debuggers(directory: &Path) -> Option<std::path::PathBuf> {
     const SOURCE: &str = r#"
         __attribute__((noinline)) static unsigned long leaf(unsigned long n) {
@@ -132,8 +134,8 @@ fn count_of(library: &Path) -> Code {
     }
 }
 
-/// Samples under `call`, whose callee is `count`: all, those with the frames from its callee to the root, and those that say that
-/// they are cut short.
+/// Samples under `call`, whose callee is `count`: all, those with the frames from its callee to the
+/// root, and those that say that they are cut short.
 fn recorded_in_library(count: Code) -> [i64; 3] {
     let page = |address: u64| address / 4096;
     let recording = start();
@@ -214,7 +216,8 @@ fn stacks_go_on_below_a_signal_handler_on_a_stack_of_its_own() {
     let handler = on_signal as extern "C" fn(libc::c_int) as usize;
     let worker = std::thread::spawn(move || {
         let mut stack = vec![0_u8; STACK];
-        // SAFETY: the stack outlives its use, which ends before the thread does; the handler computes and counts.
+        // SAFETY: the stack outlives its use, which ends before the thread does; the handler
+        // computes and counts.
         unsafe {
             let alternate = libc::stack_t {
                 ss_sp: stack.as_mut_ptr().cast(),
@@ -312,8 +315,8 @@ fn stacks_go_on_below_a_handler_whose_return_nobody_describes() {
             restorer,
             mask: 0,
         };
-        // SAFETY: the kernel's own structure, with the size of its mask; the handler computes and counts, and the restorer returns
-        // from it.
+        // SAFETY: the kernel's own structure, with the size of its mask; the handler computes and
+        // counts, and the restorer returns from it.
         let installed = unsafe {
             let old = std::ptr::null_mut::<KernelAction>();
             libc::syscall(libc::SYS_rt_sigaction, libc::SIGWINCH, &action, old, 8)

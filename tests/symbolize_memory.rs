@@ -1,4 +1,5 @@
-//! What symbolizing costs in memory, and that it is given back. A program of its own: nothing else allocates here.
+//! What symbolizing costs in memory, and that it is given back. A program of its own: nothing else
+//! allocates here.
 #![cfg(feature = "symbolize")]
 
 use std::fs;
@@ -16,7 +17,8 @@ fn status_kib(key: &str) -> i64 {
         .unwrap_or_else(|| panic!("the kernel reports {key}"))
 }
 
-/// 3000 addresses all over the code of this program, which has the debug information of the standard library's.
+/// 3000 addresses all over the code of this program, which has the debug information of the
+/// standard library's.
 const CODE_BYTES: u64 = 3_100_000;
 
 fn profile() -> Profile {
@@ -39,8 +41,8 @@ fn profile() -> Profile {
         filename: program.to_owned(),
         ..Mapping::default()
     });
-    // As much code as the bar was set for: what symbolizing takes grows with the debug information that the addresses touch, and this
-    // program grows with the library.
+    // As much code as the bar was set for: what symbolizing takes grows with the debug information
+    // that the addresses touch, and this program grows with the library.
     let limit = limit.min(start + CODE_BYTES);
     for address in (start..limit).step_by((limit - start) as usize / 3000) {
         profile.push_location(Location {
@@ -66,8 +68,8 @@ fn memory_is_given_back() {
     drop(profile);
     let after = status_kib("VmRSS") - before;
     eprintln!("peak {peak} KiB, after {after} KiB");
-    // It grows with the debug information, which is most of the file and grows with the library: the bar of 60 MiB was set for one of
-    // 35 MiB. (`benches/peers` has that of a whole report.)
+    // It grows with the debug information, which is most of the file and grows with the library:
+    // the bar of 60 MiB was set for one of 35 MiB. (`benches/peers` has that of a whole report.)
     let file = fs::metadata("/proc/self/exe").expect("it can be read");
     let most = (60 << 10) * (file.len() as i64 >> 10) / (35 << 10);
     assert!(peak <= most, "{peak} KiB at the peak, and not {most}");

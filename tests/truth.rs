@@ -1,8 +1,9 @@
 //! Programs of known cost, judged by the field's own readers.
 //!
-//! A gperftools file has no names, so a reader finds them itself. `google-pprof` does; the `go tool pprof` of go 1.19 takes
-//! the executable's load address for that of its first instruction, and is off by part of a page where the linker (lld)
-//! does not begin the segment on one. So names of such a file are google-pprof's here, and sums and mappings are Go's.
+//! A gperftools file has no names, so a reader finds them itself. `google-pprof` does; the
+//! `go tool pprof` of go 1.19 takes the executable's load address for that of its first
+//! instruction, and is off by part of a page where the linker (lld) does not begin the segment on
+//! one. So names of such a file are google-pprof's here, and sums and mappings are Go's.
 
 #[path = "support/process.rs"]
 mod process;
@@ -70,8 +71,8 @@ impl Recorded {
     }
 }
 
-/// Flat share, in percent, of the function whose name ends in each of `names`, from a table whose lines hold percentages in
-/// the second column and the name in the sixth.
+/// Flat share, in percent, of the function whose name ends in each of `names`, from a table whose
+/// lines hold percentages in the second column and the name in the sixth.
 fn flat_shares<'n>(
     table: &str,
     names: impl Iterator<Item = &'n str> + Clone,
@@ -178,8 +179,9 @@ fn threads_of_known_shares() {
 
 #[cfg(target_arch = "x86_64")]
 mod frameless {
-    // A function that touches neither the stack nor the frame pointer, called by one that has a frame of its own: a
-    // profiler that takes the return address from the frame pointer loses it, or its caller.
+    // A function that touches neither the stack nor the frame pointer, called by one that has a
+    // frame of its own: a profiler that takes the return address from the frame pointer loses it,
+    // or its caller.
     std::arch::global_asm!(
         ".globl frameless_leaf",
         ".type frameless_leaf, @function",

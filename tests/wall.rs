@@ -1,4 +1,5 @@
-//! Elapsed time: every thread's share is its lifetime, and a thread that waits is left alone once it was seen.
+//! Elapsed time: every thread's share is its lifetime, and a thread that waits is left alone once
+//! it was seen.
 
 #[path = "support/process.rs"]
 mod process;
@@ -66,7 +67,8 @@ fn assert_near(a: Duration, b: Duration, part: f64, what: &str) {
     );
 }
 
-/// What every stopped recording owes: all time of all threads has a place, and the figures are the profile's.
+/// What every stopped recording owes: all time of all threads has a place, and the figures are the
+/// profile's.
 fn assert_exact(stats: &Stats, profile: &Profile) {
     assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
     let wall = wall(stats);
@@ -262,7 +264,8 @@ impl Drop for ExitOnDrop {
     }
 }
 
-/// Sleeps in `poll` until the time is over. The answer is false, and counted, where a signal interrupted it.
+/// Sleeps in `poll` until the time is over. The answer is false, and counted, where a signal
+/// interrupted it.
 fn poll(stop: &AtomicBool, longest: Duration) -> bool {
     // SAFETY: no descriptors are passed.
     unsafe { libc::poll(std::ptr::null_mut(), 0, longest.as_millis() as i32) };
@@ -428,8 +431,8 @@ fn child_that_works_and_sleeps() {
             named(scope, &name, || {
                 let begun = Instant::now();
                 let before = ran_and_waited().unwrap();
-                // Half to one and a half times as long, spread evenly by the golden ratio: ticks that came at the same places of each turn
-                // would not tell how long they are.
+                // Half to one and a half times as long, spread evenly by the golden ratio: ticks
+                // that came at the same places of each turn would not tell how long they are.
                 let lengths = (0..).map(|turn| (f64::from(turn) * 0.618_034).fract() + 0.5);
                 for length in lengths.take_while(|_| begun.elapsed() < 2 * SECOND) {
                     burn((work * MILLISECOND).mul_f64(length));
@@ -452,7 +455,8 @@ fn child_that_works_and_sleeps() {
             waited * 1e2
         );
         eprintln!("{}", recording.stats());
-        // Of the time that a loaded machine lets a thread wait for a CPU, what comes after a sleep still looks like it.
+        // Of the time that a loaded machine lets a thread wait for a CPU, what comes after a sleep
+        // still looks like it.
         let possible = ran - 0.05..ran + waited + 0.05;
         assert!(possible.contains(&share), "{share} in {possible:?}");
     }

@@ -41,7 +41,8 @@ pub fn pause() {
     thread::sleep(Duration::from_millis(2));
 }
 
-/// Calls `leaf` under `depth` frames of this function, each of which keeps values across its call, as most functions do.
+/// Calls `leaf` under `depth` frames of this function, each of which keeps values across its call,
+/// as most functions do.
 #[inline(never)]
 pub fn descend(depth: u64, leaf: &mut dyn FnMut()) -> u64 {
     if depth == 0 {
@@ -65,11 +66,13 @@ pub fn raise_in_distinct_stacks(count: u32) {
     }
 }
 
-/// Levels of a chain: more than [`DEPTH`] with what lies above and below, so that the profiler can cut stacks to that.
+/// Levels of a chain: more than [`DEPTH`] with what lies above and below, so that the profiler can
+/// cut stacks to that.
 const CHAIN_LEVELS: u32 = 27;
 
-/// A chain of calls that no other number has. Each level is one of 256 functions: the number's bytes pick the innermost
-/// ones, a hash the others, so that chains share little, as in a program with much code.
+/// A chain of calls that no other number has. Each level is one of 256 functions: the number's
+/// bytes pick the innermost ones, a hash the others, so that chains share little, as in a program
+/// with much code.
 struct Chain {
     number: u32,
 }

@@ -44,7 +44,8 @@ impl Flusher {
 
     /// Waits for the thread to end, which `work` has been told to do.
     pub(crate) fn join(self) {
-        // A panic of the thread has been reported by the panic hook; what it had collected is still there.
+        // A panic of the thread has been reported by the panic hook; what it had collected is still
+        // there.
         let _ = self.thread.join();
     }
 }

@@ -1,8 +1,8 @@
 //! Which object an address belonged to when it was sampled.
 //!
-//! Objects come and go while a recording runs, and an address can mean two things at two times. Most recordings never see
-//! that, so all objects that do not overlap share one *layout*, the gone ones included, and a new layout begins only where
-//! an object takes another's place.
+//! Objects come and go while a recording runs, and an address can mean two things at two times.
+//! Most recordings never see that, so all objects that do not overlap share one *layout*, the gone
+//! ones included, and a new layout begins only where an object takes another's place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ impl Layout {
 
     fn conflicts(&self, object: &Object) -> bool {
         object.code.iter().any(|segment| {
-            // The segments are disjoint, so of those that begin before its end the last reaches farthest.
+            // The segments are disjoint, so of those that begin before its end the last reaches
+            // farthest.
             self.0
                 .range(..segment.end)
                 .next_back()

@@ -51,8 +51,8 @@ pub(crate) struct Stack<'f> {
 /// Weights by call chain and tag.
 #[derive(Debug, Default)]
 pub(crate) struct StackTable {
-    /// Each slice is a layout's number with how the stack ended in the upper half, and then the addresses of its frames, leaf
-    /// first.
+    /// Each slice is a layout's number with how the stack ended in the upper half, and then the
+    /// addresses of its frames, leaf first.
     chains: SliceTable<u64>,
     weights: HashMap<(u32, Tag), Weight>,
     counts: Counts,

@@ -22,7 +22,8 @@ pub(super) enum Choice {
     PerfEvent { with_kernel: bool },
     /// A timer on each.
     ThreadTimer,
-    /// Nothing of their own: a timer of the process does it, or the profiler's thread looks at them.
+    /// Nothing of their own: a timer of the process does it, or the profiler's thread looks at
+    /// them.
     Nothing,
 }
 
@@ -68,8 +69,8 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// What this process may take: a quarter of the descriptors that are left to it, half of the signals that its user may have
-    /// queued. The rest is the host's.
+    /// What this process may take: a quarter of the descriptors that are left to it, half of the
+    /// signals that its user may have queued. The rest is the host's.
     pub(super) fn fill(&self) {
         let files = open_files_limit().saturating_sub(open_files()) / 4;
         let timers = pending_signals_limit() / 2;
@@ -80,7 +81,8 @@ impl Budget {
         store(&self.timers, timers);
     }
 
-    /// Has the system make room for perf events on so many threads, which can take some milliseconds.
+    /// Has the system make room for perf events on so many threads, which can take some
+    /// milliseconds.
     pub(super) fn make_room(&self, threads: usize) {
         let left = self.perf_events.load(Ordering::Relaxed).max(0) as u64;
         perf_event::make_room(left.min(threads as u64));
@@ -117,11 +119,13 @@ pub(super) struct Armed {
 }
 
 impl Arming {
-    /// Gives a thread its clock, which ticks only after the right to it is [confirmed](Slot::confirm).
+    /// Gives a thread its clock, which ticks only after the right to it is
+    /// [confirmed](Slot::confirm).
     ///
-    /// `phase` is the time until its first tick, in (0, period]. `early` is as random, and by how much before each tick of an
-    /// event a period ends: a tick that is late or early, by the CPU clock, then counts for one more or less as often as that is
-    /// right, and the sum of them is not biased.
+    /// `phase` is the time until its first tick, in (0, period]. `early` is as random, and by how
+    /// much before each tick of an event a period ends: a tick that is late or early, by the CPU
+    /// clock, then counts for one more or less as often as that is right, and the sum of them is
+    /// not biased.
     pub(super) fn arm(
         &self,
         tid: i32,
@@ -165,7 +169,8 @@ impl Arming {
                 let timer = CpuTimer::for_thread(tid, self.signal, cookie.to_u64())?;
                 let is_confirmed = slot.confirm(cookie.serial);
                 if is_confirmed {
-                    // Timers say what they stand for. An event that the thread had before may have used it.
+                    // Timers say what they stand for. An event that the thread had before may have
+                    // used it.
                     slot.due_ns.store(0, Ordering::Relaxed);
                     timer.arm(phase, self.rate.period)?;
                 }
@@ -188,8 +193,8 @@ impl Arming {
         armed
     }
 
-    /// An event that sends nothing yet. It has no phase of its own: the first tick comes after a period of that length, and the
-    /// handler sets the right one then.
+    /// An event that sends nothing yet. It has no phase of its own: the first tick comes after a
+    /// period of that length, and the handler sets the right one then.
     fn perf_event(
         &self,
         tid: i32,

@@ -1,12 +1,14 @@
-//! CPU time that the clocks saw against CPU time that was sampled: what is missing is put into frames that say why.
+//! CPU time that the clocks saw against CPU time that was sampled: what is missing is put into
+//! frames that say why.
 //!
-//! The process's own CPU clock is the truth, less the time of the profiler's thread. Samples stand for a period each; where they
-//! and what is known to be lost do not come to it, the rest goes to the threads that it is known of, and what is left then to
-//! nobody by name.
+//! The process's own CPU clock is the truth, less the time of the profiler's thread. Samples stand
+//! for a period each; where they and what is known to be lost do not come to it, the rest goes to
+//! the threads that it is known of, and what is left then to nobody by name.
 //!
-//! A thread's ticks are its CPU time within a period, up or down, as its first tick comes at a random place of the first period. So
-//! only what exceeds a period is taken for missing in one thread; over all of them the ups and downs cancel out. Where the ups are
-//! left, ticks stand for a little less than a period each: the total is the clock's.
+//! A thread's ticks are its CPU time within a period, up or down, as its first tick comes at a
+//! random place of the first period. So only what exceeds a period is taken for missing in one
+//! thread; over all of them the ups and downs cancel out. Where the ups are left, ticks stand for a
+//! little less than a period each: the total is the clock's.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -14,7 +16,8 @@ use std::time::Duration;
 use super::threads::Account;
 use crate::aggregate::{Unseen, Weight};
 
-/// The frame of time that nobody could sample: before a thread was armed, or where it could not be, or after its last tick.
+/// The frame of time that nobody could sample: before a thread was armed, or where it could not be,
+/// or after its last tick.
 pub(super) const UNSAMPLED: &str = "[unsampled]";
 /// The frame of ticks whose samples found no lane or no room.
 pub(super) const LOST: &str = "[lost]";
@@ -49,12 +52,14 @@ pub(super) struct Audit {
     pub(super) unsampled: Duration,
     pub(super) kernel: Duration,
     pub(super) unseen: Vec<Unseen>,
-    /// What the clocks' ticks in stacks stand for, of the time that they are periods of: a fraction.
+    /// What the clocks' ticks in stacks stand for, of the time that they are periods of: a
+    /// fraction.
     pub(super) worth: (u64, u64),
 }
 
 impl Audit {
-    /// Settles the books. `accounts` are the threads by serial number; `others` is what is known of all others.
+    /// Settles the books. `accounts` are the threads by serial number; `others` is what is known of
+    /// all others.
     pub(super) fn of(
         books: Books,
         accounts: impl Iterator<Item = (u32, Account)>,
@@ -145,7 +150,8 @@ impl Ledger {
         });
     }
 
-    /// The places, once for each cause and thread, with the ticks that their time would have been: rounded so that they add up.
+    /// The places, once for each cause and thread, with the ticks that their time would have been:
+    /// rounded so that they add up.
     fn into_unseen(mut self) -> Vec<Unseen> {
         self.unseen
             .sort_by_key(|unseen| (unseen.why, unseen.thread));

@@ -1,8 +1,9 @@
 //! Which engine a recording can have, and the signals that it takes.
 //!
-//! Timers send `SIGPROF`, as everywhere. When a program executes another one, the kernel takes back what its timers have sent;
-//! a perf event's signal that was on its way is delivered to the new program, which has no handler and would die of
-//! `SIGPROF`. So events, and the profiler's own looks at threads, use a signal that means nothing to whoever does not ask for it: `SIGURG`.
+//! Timers send `SIGPROF`, as everywhere. When a program executes another one, the kernel takes back
+//! what its timers have sent; a perf event's signal that was on its way is delivered to the new
+//! program, which has no handler and would die of `SIGPROF`. So events, and the profiler's own
+//! looks at threads, use a signal that means nothing to whoever does not ask for it: `SIGURG`.
 
 use super::arming::{Arming, Cause, Choice, Refusal};
 use super::engine::{Engine, Rate};
@@ -48,7 +49,8 @@ impl Chosen {
         }
     }
 
-    /// The engine that can be had. The calling thread stands for all; each of the others falls back by itself.
+    /// The engine that can be had. The calling thread stands for all; each of the others falls back
+    /// by itself.
     pub(super) fn for_cpu(asked: Engine, recording: u32, rate: Rate) -> Result<Self> {
         let by = |engine, choice| Self {
             engine,
@@ -91,7 +93,8 @@ impl Chosen {
             }
             Engine::ThreadTimer => try_timer().map(|()| timers()).map_err(os(TIMER_REMEDY)),
             Engine::ProcessTimer => one_timer(),
-            // User time alone would leave out whatever is done in the kernel, so it is no choice to be made for somebody.
+            // User time alone would leave out whatever is done in the kernel, so it is no choice to
+            // be made for somebody.
             Engine::Auto
                 if rate.is_finer_than_scheduler()
                     && try_event(true).is_ok()

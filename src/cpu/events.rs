@@ -30,11 +30,13 @@ impl Events {
 
     fn at(&self, fd: RawFd) -> Option<&Event> {
         let index = usize::try_from(fd).ok().filter(|&fd| fd < DESCRIPTORS)?;
-        // SAFETY: within the pages, which are zeroed or hold what was stored below: valid atomics either way.
+        // SAFETY: within the pages, which are zeroed or hold what was stored below: valid atomics
+        // either way.
         Some(unsafe { &*self.0.as_ptr().cast::<Event>().add(index) })
     }
 
-    /// Says whose event `fd` is, before it sends its first signal. False for a number that the table has no place for.
+    /// Says whose event `fd` is, before it sends its first signal. False for a number that the
+    /// table has no place for.
     pub(super) fn set(&self, fd: RawFd, cookie: Cookie, period_ns: u64) -> bool {
         let Some(event) = self.at(fd) else {
             return false;
@@ -44,7 +46,8 @@ impl Events {
         true
     }
 
-    /// Forgets an event that is about to be closed; if it was closed before, its number can be another's by now.
+    /// Forgets an event that is about to be closed; if it was closed before, its number can be
+    /// another's by now.
     pub(super) fn clear(&self, fd: RawFd, cookie: Cookie) {
         if let Some(event) = self.at(fd) {
             let ours = cookie.to_u64();
@@ -60,8 +63,8 @@ impl Events {
         (cookie.serial != 0).then_some(cookie)
     }
 
-    /// The period in nanoseconds to set, if this is the event's first signal. For a handler on the event's thread.
-    /// *Async-signal-safe.*
+    /// The period in nanoseconds to set, if this is the event's first signal. For a handler on the
+    /// event's thread. *Async-signal-safe.*
     pub(super) fn take_period(&self, fd: RawFd) -> Option<u64> {
         let pending = &self.at(fd)?.pending_period;
         match pending.load(Ordering::Relaxed) {

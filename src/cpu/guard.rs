@@ -12,8 +12,9 @@ use crate::profile::Profile;
 
 /// A recording that writes its profile to a file when it is [finished](Self::finish) or dropped.
 ///
-/// Bind it to a name that lives as long as what is to be profiled (`let _profiling = …`; a bare `_` drops at once).
-/// `std::process::exit` and a panic that aborts drop nothing, so they leave no file.
+/// Bind it to a name that lives as long as what is to be profiled (`let _profiling = …`; a bare `_`
+/// drops at once). `std::process::exit` and a panic that aborts drop nothing, so they leave no
+/// file.
 #[derive(Debug)]
 #[must_use = "dropping the guard ends the profile: bind it, as in `let _profiling = …`"]
 pub struct Guard {
@@ -50,8 +51,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Where the file cannot be written: an older file of that name is then still whole. In a forked child, which owns
-    /// neither the recording nor the file.
+    /// Where the file cannot be written: an older file of that name is then still whole. In a
+    /// forked child, which owns neither the recording nor the file.
     pub fn finish(mut self) -> Result<Profile> {
         let recording = self
             .recording
@@ -76,8 +77,8 @@ impl Drop for Guard {
             .stop()
             .and_then(|profile| profile.save_as(&self.path, self.format));
         if let Err(error) = written {
-            // Nobody is left to return it to, and a profile that is missing without a word is worse than a line. `eprintln`
-            // would panic where stderr takes none.
+            // Nobody is left to return it to, and a profile that is missing without a word is worse
+            // than a line. `eprintln` would panic where stderr takes none.
             let line = format!("sigprof: no profile was written: {error}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
@@ -85,21 +86,22 @@ impl Drop for Guard {
 }
 
 impl Profiler {
-    /// Starts to record, and writes the profile to `path` when the guard drops; the extension says in which
-    /// [format](Format::from_path). The path is tried first, so that one that cannot be written is an error now.
+    /// Starts to record, and writes the profile to `path` when the guard drops; the extension says
+    /// in which [format](Format::from_path). The path is tried first, so that one that cannot be
+    /// written is an error now.
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start); [`InvalidInput`](crate::ErrorKind::InvalidInput) for an unknown extension;
-    /// [`Io`](crate::ErrorKind::Io) where the file could not be written.
+    /// Those of [`start`](Self::start); [`InvalidInput`](crate::ErrorKind::InvalidInput) for an
+    /// unknown extension; [`Io`](crate::ErrorKind::Io) where the file could not be written.
     pub fn start_to(self, path: impl AsRef<Path>) -> Result<Guard> {
         let path = path.as_ref();
         Guard::start(self, path, Format::from_path(path)?)
     }
 }
 
-/// Records this process at 100 Hz from here until the guard drops, then writes the profile to `path`; the extension says
-/// in which [format](Format::from_path).
+/// Records this process at 100 Hz from here until the guard drops, then writes the profile to
+/// `path`; the extension says in which [format](Format::from_path).
 ///
 /// ```no_run
 /// fn main() -> sigprof::Result<()> {

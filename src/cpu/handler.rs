@@ -16,7 +16,8 @@ use crate::sys::thread::current_tid;
 /// What a clock's signal carries: which thread the clock is of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Cookie {
-    /// The thread's serial number, never 0; of a timer of the whole process, the recording's number.
+    /// The thread's serial number, never 0; of a timer of the whole process, the recording's
+    /// number.
     pub(super) serial: u32,
     /// One more than the index of the thread's slot; 0 for a timer of the whole process.
     slot: u32,
@@ -52,7 +53,8 @@ impl Cookie {
     }
 }
 
-/// Handles `SIGPROF`, and `SIGURG` where that is one of the recording's signals. *Async-signal-safe.*
+/// Handles `SIGPROF`, and `SIGURG` where that is one of the recording's
+/// signals. *Async-signal-safe.*
 ///
 /// While nothing is recorded (before, after, or in a forked child) it does nothing.
 pub(super) extern "C" fn on_signal(
@@ -93,7 +95,8 @@ pub(super) extern "C" fn on_signal(
         return foreign(recorder);
     }
     let own = cookie.and_then(|cookie| Some((cookie.serial, cookie.slot(recorder.slots)?)));
-    // A descriptor's number can mean another thread's event by the time that a signal is delivered which was sent for an earlier one.
+    // A descriptor's number can mean another thread's event by the time that a signal is delivered
+    // which was sent for an earlier one.
     let own = own
         .filter(|(_, slot)| !matches!(tick, Tick::Descriptor { .. }) || slot.is_of(current_tid()));
     if let (Tick::Descriptor { fd }, Some(_)) = (tick, own)
@@ -105,7 +108,8 @@ pub(super) extern "C" fn on_signal(
         (Some((serial, slot)), _) => (serial, 0, Some(slot)),
         // For a thread that had the id before.
         (None, Tick::Look { .. }) => return foreign(recorder),
-        // The program, a timer of the whole process, or a clock that the thread does not have any more.
+        // The program, a timer of the whole process, or a clock that the thread does not have any
+        // more.
         (None, _) => {
             let tid = current_tid();
             let slot = recorder.slots.find(tid);
@@ -134,8 +138,8 @@ pub(super) extern "C" fn on_signal(
     }
 }
 
-/// What a tick of the calling thread stands for, in periods, where it says `weight` itself; `None` where it is to pass, or stands
-/// for nothing.
+/// What a tick of the calling thread stands for, in periods, where it says `weight` itself; `None`
+/// where it is to pass, or stands for nothing.
 fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
     // The slot's own thread alone comes here, and is not interrupted by another tick of its own.
     let to_pass = slot.to_pass.load(Ordering::Relaxed);
@@ -167,9 +171,10 @@ fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
     }
 }
 
-/// How many periods have ended since the last tick, by the thread's CPU clock. The kernel keeps one signal of all the ticks that fall
-/// into a long system call; and an event's clock stands still at each context switch for longer than the CPU clock, and goes on
-/// while a hypervisor keeps the CPU to itself.
+/// How many periods have ended since the last tick, by the thread's CPU clock. The kernel keeps one
+/// signal of all the ticks that fall into a long system call; and an event's clock stands still at
+/// each context switch for longer than the CPU clock, and goes on while a hypervisor keeps the CPU
+/// to itself.
 fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
     let late_ns = now_ns.wrapping_sub(due_ns).cast_signed();
     match u64::try_from(late_ns) {
@@ -180,9 +185,10 @@ fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
     }
 }
 
-/// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period (a slow filter of the
-/// program's, or cold caches at 10 kHz) finds the next tick waiting when it returns, and the thread would never get on. So
-/// after one that took more than half a period, so many periods pass that the thread has twice that time.
+/// Keeps the handler from taking a thread's time whole. A handler that takes longer than a period
+/// (a slow filter of the program's, or cold caches at 10 kHz) finds the next tick waiting when it
+/// returns, and the thread would never get on. So after one that took more than half a period, so
+/// many periods pass that the thread has twice that time.
 struct Pace {
     period_ns: u64,
     /// When the handler began, by the thread's CPU clock.
@@ -215,7 +221,8 @@ impl Pace {
         let Some(took_ns) = since(Clock::THREAD_CPU, self.cpu_ns).filter(|&ns| is_long(ns)) else {
             return;
         };
-        // Of a tick that says itself what it stands for, the next one stands for the handler's own time, too.
+        // Of a tick that says itself what it stands for, the next one stands for the handler's own
+        // time, too.
         let times = match slot.due_ns.load(Ordering::Relaxed) {
             0 => 3,
             _ => 2,
@@ -281,8 +288,8 @@ impl Sample<'_> {
                 return;
             }
         };
-        // A stop that began before the claim could be seen is seen here (the claim ends in a fence), and one that
-        // begins later waits for it.
+        // A stop that began before the claim could be seen is seen here (the claim ends in a
+        // fence), and one that begins later waits for it.
         if owner.recording.load(Ordering::Relaxed) != self.recording {
             return;
         }
@@ -295,7 +302,8 @@ impl Sample<'_> {
             }
             return;
         }
-        // SAFETY: the claim carries the epoch that was read before it, and lives until the end of this function.
+        // SAFETY: the claim carries the epoch that was read before it, and lives until the end of
+        // this function.
         let snapshot = unsafe { recorder.snapshot.get() };
         let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
             counters.no_lane.fetch_add(weight, Ordering::Relaxed);
@@ -320,8 +328,8 @@ impl Sample<'_> {
                         if unwound.unknown_stack {
                             recorder.is_stale.store(true, Ordering::Relaxed);
                         }
-                        // Code that was loaded a moment ago, or a stack in a place where a shorter one was; the flusher, which may be in
-                        // a long sleep, finds out.
+                        // Code that was loaded a moment ago, or a stack in a place where a shorter
+                        // one was; the flusher, which may be in a long sleep, finds out.
                         if unwound.reason.may_be_outdated()
                             && !recorder.met_unknown_code.swap(true, Ordering::Relaxed)
                         {
@@ -337,7 +345,8 @@ impl Sample<'_> {
                             recorder.doorbell.wake_once();
                         }
                     }
-                    // There was room when the lane was claimed, and only the holder of the claim uses it up.
+                    // There was room when the lane was claimed, and only the holder of the claim
+                    // uses it up.
                     None => {
                         counters.lane_full.fetch_add(weight, Ordering::Relaxed);
                         self.is_lost();
@@ -443,7 +452,8 @@ mod tests {
             let _ = ended.recv();
         });
         let others = told.recv().unwrap();
-        // A clock that this thread had before its present one, and the slot of which is another's by now.
+        // A clock that this thread had before its present one, and the slot of which is another's
+        // by now.
         let gone = Cookie {
             serial: next_number(),
             ..others

@@ -1,7 +1,8 @@
 //! The CPU profiler.
 //!
-//! [`Profiler`] says how to record, [`Recording`] is a profile being recorded, [`Guard`] one that ends in a file, and
-//! [`Stats`] what it did and what it cost. One recording runs at a time in a process, and it samples every thread.
+//! [`Profiler`] says how to record, [`Recording`] is a profile being recorded, [`Guard`] one that
+//! ends in a file, and [`Stats`] what it did and what it cost. One recording runs at a time in a
+//! process, and it samples every thread.
 
 mod arming;
 mod audit;

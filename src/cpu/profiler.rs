@@ -37,8 +37,8 @@ struct Filter {
     argument: *mut libc::c_void,
 }
 
-// SAFETY: the argument is only handed to the function, which by the contract of `Profiler::filter` may be called with it
-// from any thread.
+// SAFETY: the argument is only handed to the function, which by the contract of `Profiler::filter`
+// may be called with it from any thread.
 unsafe impl Send for Filter {}
 // SAFETY: as above.
 unsafe impl Sync for Filter {}
@@ -64,14 +64,15 @@ impl Profiler {
         Self::default()
     }
 
-    /// Samples a second of each thread's time by the recording's [clock](Self::clock): from 1 to 10,000, by default 100.
+    /// Samples a second of each thread's time by the recording's [clock](Self::clock): from 1 to
+    /// 10,000, by default 100.
     pub fn frequency_hz(mut self, frequency_hz: u32) -> Self {
         self.frequency_hz = frequency_hz;
         self
     }
 
-    /// The most frames of a stack to keep: from 1 to 512, by default 512. A deeper stack keeps its leaf end and counts as
-    /// [truncated](super::Truncated::depth).
+    /// The most frames of a stack to keep: from 1 to 512, by default 512. A deeper stack keeps its
+    /// leaf end and counts as [truncated](super::Truncated::depth).
     pub fn max_depth(mut self, frames: usize) -> Self {
         self.max_depth = frames;
         self
@@ -89,32 +90,38 @@ impl Profiler {
         self
     }
 
-    /// Whether profiles get the names of functions, files and lines when they are taken; by default they do. Without,
-    /// they hold addresses and mappings, which `pprof` can name later where the binaries are at hand.
+    /// Whether profiles get the names of functions, files and lines when they are taken; by default
+    /// they do. Without, they hold addresses and mappings, which `pprof` can name later where the
+    /// binaries are at hand.
     #[cfg(feature = "symbolize")]
     pub fn symbolize(mut self, symbolize: bool) -> Self {
         self.symbolize = symbolize;
         self
     }
 
-    /// Whether threads that begin while the recording runs arm themselves, before their first instruction; by default they do.
+    /// Whether threads that begin while the recording runs arm themselves, before their first
+    /// instruction; by default they do.
     ///
-    /// To that end the word through which each loaded library calls `pthread_create` is made to lead through a function of
-    /// sigprof's until the recording stops. A thread's clock is then made on the thread: where it runs under a filter of system calls
-    /// that kills on `perf_event_open` or `timer_create`, and the thread that starts the recording does not, this must be off. Without it, a new thread is found within some 10 ms, and what it did before is
+    /// To that end the word through which each loaded library calls `pthread_create` is made to
+    /// lead through a function of sigprof's until the recording stops. A thread's clock is then
+    /// made on the thread: where it runs under a filter of system calls that kills on
+    /// `perf_event_open` or `timer_create`, and the thread that starts the recording does not, this
+    /// must be off. Without it, a new thread is found within some 10 ms, and what it did before is
     /// `[unsampled]`.
     pub fn hook_threads(mut self, hook: bool) -> Self {
         self.hook_threads = hook;
         self
     }
 
-    /// Asks `function(argument)` at each tick, on the thread that it falls on, whether to keep it: 0 drops it, and counts
-    /// it as [filtered](super::Lost::filtered). gperftools' `filter_in_thread`.
+    /// Asks `function(argument)` at each tick, on the thread that it falls on, whether to keep it:
+    /// 0 drops it, and counts it as [filtered](super::Lost::filtered). gperftools'
+    /// `filter_in_thread`.
     ///
     /// # Safety
     ///
-    /// The function is called in the signal handler, on any thread, until the recording has stopped: it must be
-    /// async-signal-safe, and must not unwind or jump out; the argument must stay valid as long.
+    /// The function is called in the signal handler, on any thread, until the recording has
+    /// stopped: it must be async-signal-safe, and must not unwind or jump out; the argument must
+    /// stay valid as long.
     pub unsafe fn filter(mut self, function: FilterFn, argument: *mut libc::c_void) -> Self {
         self.filter = Some(Filter { function, argument });
         self
@@ -124,10 +131,11 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a frequency or a depth out of range, or an engine with [`Clock::Wall`];
-    /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) while another recording runs, which is left as it is;
-    /// [`SignalInUse`](ErrorKind::SignalInUse) where another `SIGPROF` handler is installed;
-    /// [`Os`](ErrorKind::Os) where the system refuses a timer, a thread or memory.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a frequency or a depth out of range, or an
+    /// engine with [`Clock::Wall`]; [`AlreadyRunning`](ErrorKind::AlreadyRunning) while another
+    /// recording runs, which is left as it is; [`SignalInUse`](ErrorKind::SignalInUse) where
+    /// another `SIGPROF` handler is installed; [`Os`](ErrorKind::Os) where the system refuses a
+    /// timer, a thread or memory.
     pub fn start(self) -> Result<Recording> {
         Recording::start(&self)
     }

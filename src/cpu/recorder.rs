@@ -1,4 +1,5 @@
-//! What the handler reaches: lanes, caches, counters, the published snapshot; and the word that says whether it may.
+//! What the handler reaches: lanes, caches, counters, the published snapshot; and the word that
+//! says whether it may.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -18,19 +19,22 @@ use crate::sys::stack::Stack;
 use crate::sys::thread_stack::BoundsPlace;
 use crate::unwind::{Cache, Published, Rules, Snapshot, Subject};
 
-/// Words of a lane: 512 KiB, some 120 of the deepest stacks or 1600 of usual ones. The flusher asks for memory and for the process's
-/// mappings, so it waits for the locks of both; among many threads whoever holds one can lose its CPU for some 100 ms.
+/// Words of a lane: 512 KiB, some 120 of the deepest stacks or 1600 of usual ones. The flusher asks
+/// for memory and for the process's mappings, so it waits for the locks of both; among many threads
+/// whoever holds one can lose its CPU for some 100 ms.
 const LANE_WORDS: usize = 64 * 1024;
 
-/// The process's state of recording, in a page that a fork wipes: in a child all of it is zero, which means that nothing
-/// is recorded there and that nothing of the parent's is the child's.
+/// The process's state of recording, in a page that a fork wipes: in a child all of it is zero,
+/// which means that nothing is recorded there and that nothing of the parent's is the child's.
 #[derive(Debug)]
 pub(super) struct Owner {
     /// The number of the recording that runs; 0 while none does. Ticks of its timers carry it.
     pub(super) recording: AtomicU32,
-    /// The number of the recording that is being started, runs, or is being stopped; 0 while there is none.
+    /// The number of the recording that is being started, runs, or is being stopped; 0 while there
+    /// is none.
     pub(super) holder: AtomicU32,
-    /// What handlers work with, allocated at the first start and never freed: a late handler finds it in place.
+    /// What handlers work with, allocated at the first start and never freed: a late handler finds
+    /// it in place.
     recorder: AtomicPtr<Recorder>,
 }
 
@@ -83,7 +87,8 @@ impl Owner {
         Ok(recorder)
     }
 
-    /// Leaves the recorder to the handlers that will not let go of it; the next recording makes its own.
+    /// Leaves the recorder to the handlers that will not let go of it; the next recording makes its
+    /// own.
     pub(super) fn abandon_recorder(&self) {
         self.recorder.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -113,21 +118,24 @@ pub(super) struct Recorder {
     pub(super) events: Events,
     /// Threads that begin and end by themselves, and how they are armed.
     pub(super) births: Births,
-    /// The modules of the last snapshot, whose unwind data the next recording need not compile again.
+    /// The modules of the last snapshot, whose unwind data the next recording need not compile
+    /// again.
     pub(super) rules: Mutex<Vec<Arc<Rules>>>,
     counters: Box<[CachePadded<Counters>]>,
     /// One for each lane.
     benches: Box<[Workbench]>,
 }
 
-/// What unwinding takes besides room for the record. It belongs to a lane: whoever holds the lane's claim holds it.
+/// What unwinding takes besides room for the record. It belongs to a lane: whoever holds the lane's
+/// claim holds it.
 #[derive(Debug)]
 pub(super) struct Workbench {
     cache: UnsafeCell<Cache>,
     stack: Stack,
 }
 
-// SAFETY: only the holder of the lane's claim touches the cache (`Workbench::work`), and a claim is exclusive.
+// SAFETY: only the holder of the lane's claim touches the cache (`Workbench::work`), and a claim is
+// exclusive.
 unsafe impl Sync for Workbench {}
 
 impl Workbench {
@@ -149,7 +157,8 @@ impl Workbench {
     }
 }
 
-/// Ticks by what became of them. One set for each lane, chosen by thread, so that CPUs do not share lines.
+/// Ticks by what became of them. One set for each lane, chosen by thread, so that CPUs do not share
+/// lines.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     /// Weights of the records that were written.
@@ -169,7 +178,8 @@ pub(super) struct Counters {
 impl Recorder {
     fn new() -> io::Result<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
-        // Two a CPU, so that a handler that was preempted with its lane does not keep the next one from recording.
+        // Two a CPU, so that a handler that was preempted with its lane does not keep the next one
+        // from recording.
         let lanes = (2 * cpus).next_power_of_two().clamp(8, 32);
         Ok(Self {
             rack: Rack::new(lanes, LANE_WORDS)?,
@@ -207,7 +217,8 @@ impl Recorder {
         }
     }
 
-    /// Finds out where threads keep the bounds of their stacks. For a thread that the C library started: the flusher.
+    /// Finds out where threads keep the bounds of their stacks. For a thread that the C library
+    /// started: the flusher.
     pub(super) fn find_bounds(&self) {
         if self.bounds.load(Ordering::Relaxed) == 0
             && let Some(place) = BoundsPlace::find()

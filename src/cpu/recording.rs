@@ -22,14 +22,15 @@ use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;
 
-/// How long a stop waits for handlers in flight. They take microseconds; one that takes longer belongs to a thread that
-/// something keeps from running, and its memory is left to it.
+/// How long a stop waits for handlers in flight. They take microseconds; one that takes longer
+/// belongs to a thread that something keeps from running, and its memory is left to it.
 const HANDLERS_LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A running CPU profile of this process. Dropping it stops it and discards what it holds.
 ///
-/// Made by [`Profiler::start`](super::Profiler::start); there is one at a time in a process. A forked child does not
-/// inherit it: there, [`stop`](Self::stop) is an error and dropping does nothing.
+/// Made by [`Profiler::start`](super::Profiler::start); there is one at a time in a process. A
+/// forked child does not inherit it: there, [`stop`](Self::stop) is an error and dropping does
+/// nothing.
 pub struct Recording {
     number: u32,
     owner: &'static Owner,
@@ -129,7 +130,8 @@ impl Recording {
     fn begin(&self, profiler: &Profiler, rate: Rate) -> Result<()> {
         let shared = self.shared.clone();
         let recorder = self.recorder;
-        // Held until the clocks run, so that the flusher's first turn comes after this thread's scan.
+        // Held until the clocks run, so that the flusher's first turn comes after this thread's
+        // scan.
         let mut collector = self.shared.collector.lock();
         let flusher = Flusher::spawn(move || {
             recorder.find_bounds();
@@ -148,7 +150,8 @@ impl Recording {
             return Err(no_thread());
         }
         let mut process_timer = self.process_timer.lock();
-        // One timer that sees all threads is better than many that leave some out, if nobody asked for the many.
+        // One timer that sees all threads is better than many that leave some out, if nobody asked
+        // for the many.
         let cookie = Cookie::of_process(self.number);
         if profiler.engine_asked() == Engine::Auto
             && collector.threads().refused() > 0
@@ -201,8 +204,8 @@ impl Recording {
         self.shared.collector.lock().stats()
     }
 
-    /// Stops the recording and returns its profile. Waits for handlers in flight, so the profile holds every tick that was
-    /// delivered and not [lost](Stats::lost).
+    /// Stops the recording and returns its profile. Waits for handlers in flight, so the profile
+    /// holds every tick that was delivered and not [lost](Stats::lost).
     ///
     /// # Errors
     ///
@@ -247,8 +250,8 @@ impl Recording {
             collector.leak();
             self.owner.abandon_recorder();
         } else {
-            // SAFETY: every lane was seen free after the recording had been marked as ended, and a handler that claims one
-            // later looks at that mark before it does anything else.
+            // SAFETY: every lane was seen free after the recording had been marked as ended, and a
+            // handler that claims one later looks at that mark before it does anything else.
             unsafe { collector.finish() };
         }
         drop(collector);
@@ -257,7 +260,8 @@ impl Recording {
         Ok(())
     }
 
-    /// In a forked child the owner's page reads as zeros, or belongs to a recording of the child's own.
+    /// In a forked child the owner's page reads as zeros, or belongs to a recording of the child's
+    /// own.
     fn check_owner(&self) -> Result<()> {
         if self.is_own() {
             return Ok(());
@@ -293,8 +297,8 @@ impl Drop for Recording {
             let _ = self.end();
             return;
         }
-        // A forked child: the timers and the thread are the parent's and do not exist here, and a lock may have been held
-        // when the child was made. All of it is left as it is.
+        // A forked child: the timers and the thread are the parent's and do not exist here, and a
+        // lock may have been held when the child was made. All of it is left as it is.
         std::mem::forget(self.process_timer.get_mut().take());
         std::mem::forget(self.flusher.get_mut().take());
         std::mem::forget(self.shared.clone());
@@ -327,7 +331,8 @@ impl Lease {
                  or take a snapshot of it",
             ));
         }
-        // Taken after the recording before has ended, so that it is greater than those of all its threads.
+        // Taken after the recording before has ended, so that it is greater than those of all its
+        // threads.
         let number = next_number();
         owner.holder.store(number, Ordering::Release);
         Ok((Self(owner), number))

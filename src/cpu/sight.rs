@@ -22,7 +22,8 @@ pub(super) fn see(tid: i32, signal: libc::c_int) -> Sight {
     let Some(cpu_ns) = resting_clock(tid) else {
         return Sight::Running;
     };
-    // Read before the state: if the thread waits then and got onto a CPU in between, that counts as more than once.
+    // Read before the state: if the thread waits then and got onto a CPU in between, that counts as
+    // more than once.
     let scheduled = scheduled(tid);
     match identity(tid) {
         Some(seen) if seen.blocks(signal) => Sight::Deaf,

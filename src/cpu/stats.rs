@@ -10,13 +10,15 @@ use super::engine::Engine;
 
 /// Figures of a recording, so far or at its end.
 ///
-/// `ticks == samples + lost.total()` holds exactly once the recording has stopped; while it runs, a few ticks can be
-/// on their way. By [`Clock::Wall`](super::Clock::Wall) it always does: there a tick is a period of a thread's elapsed time
-/// that has found its stack, by a look or because the thread was still where the last look had found it, or that the filter dropped.
+/// `ticks == samples + lost.total()` holds exactly once the recording has stopped; while it runs, a
+/// few ticks can be on their way. By [`Clock::Wall`](super::Clock::Wall) it always does: there a
+/// tick is a period of a thread's elapsed time that has found its stack, by a look or because the
+/// thread was still where the last look had found it, or that the filter dropped.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// What drives the recording; by [`Clock::Wall`](super::Clock::Wall) it is always [`Engine::Auto`].
+    /// What drives the recording; by [`Clock::Wall`](super::Clock::Wall) it is always
+    /// [`Engine::Auto`].
     pub engine: Engine,
     /// The frequency that was asked for, in Hz of the recorded time.
     pub frequency_hz: u32,
@@ -24,11 +26,13 @@ pub struct Stats {
     pub effective_hz: f64,
     /// Time since the start, or from start to stop.
     pub duration: Duration,
-    /// Ticks that were delivered: expiries of the clocks and signals that the program sent to itself.
+    /// Ticks that were delivered: expiries of the clocks and signals that the program sent to
+    /// itself.
     pub ticks: u64,
     /// Ticks that are in the profile: the sum of its `samples/count`.
     pub samples: u64,
-    /// Signals they came in: a signal stands for several ticks where the clock is finer than the scheduler's tick.
+    /// Signals they came in: a signal stands for several ticks where the clock is finer than the
+    /// scheduler's tick.
     pub records: u64,
     /// Distinct call chains.
     pub distinct_stacks: u64,
@@ -36,7 +40,8 @@ pub struct Stats {
     pub lost: Lost,
     /// Records whose stack is not whole, by reason.
     pub truncated: Truncated,
-    /// Ticks that the program sent to itself: each is a sample of one period, which no clock saw. 0 by elapsed time.
+    /// Ticks that the program sent to itself: each is a sample of one period, which no clock saw. 0
+    /// by elapsed time.
     pub sent: u64,
     /// Signals that were not ours to count: of another timer, or of a recording that had ended.
     pub foreign_signals: u64,
@@ -50,15 +55,18 @@ pub struct Stats {
     pub threads_hooked: bool,
     /// Those that were armed with a perf event.
     pub threads_by_perf: u64,
-    /// Threads that have no clock, because the system refused every kind; their time is `[unsampled]`.
+    /// Threads that have no clock, because the system refused every kind; their time is
+    /// `[unsampled]`.
     pub threads_refused: u64,
     /// What the system refused to threads, and what can be done about it.
     pub fallbacks: Vec<Fallback>,
-    /// Threads that used CPU time while they blocked the signal of their clock (`SIGPROF`, or `SIGURG` of a perf event), by name
-    /// and id: their ticks wait, and fall on the place where they unblock it, if they do.
+    /// Threads that used CPU time while they blocked the signal of their clock (`SIGPROF`, or
+    /// `SIGURG` of a perf event), by name and id: their ticks wait, and fall on the place where
+    /// they unblock it, if they do.
     pub threads_blocking: Vec<String>,
-    /// The program has put a handler of its own in place of sigprof's for `SIGPROF`, and what ticked after that is missing; or for
-    /// `SIGURG`, and threads got timers in place of perf events.
+    /// The program has put a handler of its own in place of sigprof's for `SIGPROF`, and what
+    /// ticked after that is missing; or for `SIGURG`, and threads got timers in place of perf
+    /// events.
     pub handler_replaced: bool,
     /// CPU time of the profiler's own thread, which is not in the profile.
     pub own_cpu: Duration,
@@ -66,11 +74,12 @@ pub struct Stats {
     pub own_memory_bytes: u64,
 }
 
-/// What became of the CPU time that the process used while it was recorded, the profiler's own thread left out, except with
-/// [`Engine::ProcessTimer`], whose clock does not tell threads apart.
+/// What became of the CPU time that the process used while it was recorded, the profiler's own
+/// thread left out, except with [`Engine::ProcessTimer`], whose clock does not tell threads apart.
 ///
-/// `total` is by the process's own clock, and the parts add up to it. Where the ticks in stacks come to more, which by rounding they
-/// can by a part of a period for each thread, they stand for a little less than a period each.
+/// `total` is by the process's own clock, and the parts add up to it. Where the ticks in stacks
+/// come to more, which by rounding they can by a part of a period for each thread, they stand for a
+/// little less than a period each.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct CpuTime {
@@ -80,7 +89,8 @@ pub struct CpuTime {
     pub in_stacks: Duration,
     /// In the frame `[lost]`: ticks that found no room.
     pub lost: Duration,
-    /// In the frame `[unsampled]`: before a thread was found, after its last tick, or of threads that could not be sampled.
+    /// In the frame `[unsampled]`: before a thread was found, after its last tick, or of threads
+    /// that could not be sampled.
     pub unsampled: Duration,
     /// In the frame `[kernel]`: time in the kernel, where the clocks see user time alone.
     pub kernel: Duration,
@@ -98,7 +108,8 @@ impl CpuTime {
     }
 }
 
-/// What became of the elapsed time of all threads but the profiler's own, and what it took to find out.
+/// What became of the elapsed time of all threads but the profiler's own, and what it took to find
+/// out.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct WallTime {

@@ -1,12 +1,14 @@
-//! The wall clock: at each tick a few threads are looked at, by a signal, and those that have not run since their last look are
-//! taken to be where they were.
+//! The wall clock: at each tick a few threads are looked at, by a signal, and those that have not
+//! run since their last look are taken to be where they were.
 //!
-//! A thread's CPU clock says whether it has run. Reading it takes 0.3 µs and the thread does not notice; a look takes a signal, a
-//! stack walk, and of a thread that waits the call it waits in, if that is one of those that are never restarted. So the
-//! signals go to threads that run, and to each that waits once.
+//! A thread's CPU clock says whether it has run. Reading it takes 0.3 µs and the thread does not
+//! notice; a look takes a signal, a stack walk, and of a thread that waits the call it waits in, if
+//! that is one of those that are never restarted. So the signals go to threads that run, and to
+//! each that waits once.
 //!
-//! The catch is that a look itself makes a waiting thread run. By how often it got onto a CPU (`schedstat`) this is told from
-//! anything else: from before the look until after it exactly once. CPU time alone could not tell a look from a short errand.
+//! The catch is that a look itself makes a waiting thread run. By how often it got onto a CPU
+//! (`schedstat`) this is told from anything else: from before the look until after it exactly once.
+//! CPU time alone could not tell a look from a short errand.
 //!
 //! All time is counted: what a thread is owed grows until a look finds it.
 #![forbid(unsafe_code)]
@@ -30,12 +32,13 @@ use crate::sys::clock::Clock;
 use crate::sys::signal::look_at;
 use crate::sys::thread::scheduled;
 
-/// The most looks a tick: as many stacks as that can be of threads that run, on all but large machines. With more threads that
-/// want one, each has its turn, and its stack the weight of the ticks that it was left out of.
+/// The most looks a tick: as many stacks as that can be of threads that run, on all but large
+/// machines. With more threads that want one, each has its turn, and its stack the weight of the
+/// ticks that it was left out of.
 const LOOKS_PER_TICK: usize = 8;
 
-/// The part of a tick that looks may take on the profiler's thread: at 1000 Hz, more than two looks at threads that wait,
-/// which take 20 µs each, would use more of a CPU than anybody asked for.
+/// The part of a tick that looks may take on the profiler's thread: at 1000 Hz, more than two looks
+/// at threads that wait, which take 20 µs each, would use more of a CPU than anybody asked for.
 const SHARE_OF_TICK: u32 = 20;
 
 /// The shortest time between two ticks. At higher frequencies a look stands for several periods.
@@ -43,7 +46,8 @@ const SHORTEST_TICK_NS: u64 = 1_000_000;
 
 /// Time between two checks of a thread that has been at rest for long.
 const LATE_CHECK_NS: u64 = 100_000_000;
-/// The least time between two checks of a thread, for each that there is: 1 % of a CPU for reading clocks, whatever their number.
+/// The least time between two checks of a thread, for each that there is: 1 % of a CPU for reading
+/// clocks, whatever their number.
 const CHECK_NS_PER_THREAD: u64 = 30_000;
 
 /// Which threads are checked.
@@ -65,7 +69,8 @@ pub(super) struct Wall {
     random: u64,
     /// By serial number.
     watched: HashMap<u32, Watched>,
-    /// What threads that are gone are still owed, by serial number; those that nobody knows by name together under 0.
+    /// What threads that are gone are still owed, by serial number; those that nobody knows by name
+    /// together under 0.
     gone: HashMap<u32, Watched>,
     threads: u64,
     stopped_ns: Option<u64>,
@@ -115,8 +120,8 @@ impl Wall {
         self.next_tick
     }
 
-    /// Takes note of the threads that have come and gone. Before the lanes are emptied: a record must find its thread, and time
-    /// after a thread's end is not its own.
+    /// Takes note of the threads that have come and gone. Before the lanes are emptied: a record
+    /// must find its thread, and time after a thread's end is not its own.
     pub(super) fn hear(&mut self, threads: &mut Threads, table: &mut StackTable) {
         let period_ns = self.period_ns();
         for change in threads.take_changes() {
@@ -164,12 +169,13 @@ impl Wall {
         }
     }
 
-    /// A look has been answered: the state that the thread was seen in, and what it is owed, which the stack gets that was found.
-    /// [`keep`](Self::keep) is to be told where that is.
+    /// A look has been answered: the state that the thread was seen in, and what it is owed, which
+    /// the stack gets that was found. [`keep`](Self::keep) is to be told where that is.
     pub(super) fn answered(&mut self, serial: u32, at: Instant) -> (State, Weight) {
         let (now_ns, period_ns) = (self.ns(at), self.period_ns());
         if let Some(watched) = self.watched.get_mut(&serial) {
-            // A look that had been given up is answered when a thread unblocks the signal, which takes that it runs.
+            // A look that had been given up is answered when a thread unblocks the signal, which
+            // takes that it runs.
             let state = match watched.standing {
                 Standing::Asked { state, .. } => state,
                 _ => State::Running,
@@ -222,8 +228,8 @@ impl Wall {
         if now < self.next_tick || self.stopped_ns.is_some() {
             return;
         }
-        // Ticks come at random times, a period apart on the whole: a program that does something every 10 ms must not be seen
-        // at the same point of it every time.
+        // Ticks come at random times, a period apart on the whole: a program that does something
+        // every 10 ms must not be seen at the same point of it every time.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -297,7 +303,8 @@ impl Wall {
                             let scheduled = run.scheduled.and_then(|_| scheduled(thread.tid));
                             thread.has_run(Run { cpu_ns, scheduled }, now_ns, period_ns)
                         }
-                        // It is gone. When that was is still to be heard, unless it is too late for that.
+                        // It is gone. When that was is still to be heard, unless it is too late for
+                        // that.
                         Err(_) if is_last => thread.rests(now_ns, period_ns, spacing),
                         Err(_) => None,
                     };

@@ -1,20 +1,22 @@
-//! One thread of a wall-clock recording: up to when its time has a place, and what is to be done for the rest.
+//! One thread of a wall-clock recording: up to when its time has a place, and what is to be done
+//! for the rest.
 #![forbid(unsafe_code)]
 
 use crate::aggregate::{State, Tag, Weight};
 use crate::sys::thread::Scheduled;
 
-/// CPU time that a look may cost a thread which waits: it wakes, runs the handler, and waits again, perhaps by way of a loop
-/// that calls the interrupted function once more. Seen: from 5 to 40 µs, and up to 150 µs for the first stack of a thread,
-/// whose unwind tables are cold.
+/// CPU time that a look may cost a thread which waits: it wakes, runs the handler, and waits again,
+/// perhaps by way of a loop that calls the interrupted function once more. Seen: from 5 to 40 µs,
+/// and up to 150 µs for the first stack of a thread, whose unwind tables are cold.
 const LOOK_COSTS_NS: u64 = 250_000;
 
-/// Looks in a row at a thread that found it at the same place and never at rest, after which that place is believed: a
-/// program that answers each interruption with more than a moment's work must not be interrupted for ever.
+/// Looks in a row at a thread that found it at the same place and never at rest, after which that
+/// place is believed: a program that answers each interruption with more than a moment's work must
+/// not be interrupted for ever.
 const LOOKS_AT_ONE_PLACE: u32 = 3;
 
-/// A thread that has been at rest for so long is checked less often than each tick. Not sooner: of one that runs for a moment many
-/// times a second, a late check would never see what it runs.
+/// A thread that has been at rest for so long is checked less often than each tick. Not sooner: of
+/// one that runs for a moment many times a second, a late check would never see what it runs.
 const RESTS_LONG_NS: u64 = 1_000_000_000;
 
 /// Where the time of a thread goes.
@@ -76,7 +78,8 @@ pub(super) struct Watched {
     pub(super) slot: u32,
     /// Its time up to here has a place.
     pub(super) accounted_ns: u64,
-    /// Time before that, in which it ran where nobody saw it: it belongs to the place where it is next seen to run.
+    /// Time before that, in which it ran where nobody saw it: it belongs to the place where it is
+    /// next seen to run.
     pub(super) ran_unseen_ns: u64,
     pub(super) standing: Standing,
     counter: Counter,
@@ -104,8 +107,8 @@ impl Counter {
 }
 
 impl Watched {
-    /// `carried_ns` is a random part of a period, which the counts of its samples begin with: rounded, those of many short threads
-    /// are then right in sum.
+    /// `carried_ns` is a random part of a period, which the counts of its samples begin with:
+    /// rounded, those of many short threads are then right in sum.
     pub(super) fn new(tid: i32, slot: u32, since_ns: u64, carried_ns: u64) -> Self {
         Self {
             tid,
@@ -156,7 +159,8 @@ impl Watched {
         self.misses > 2
     }
 
-    /// Whether a look that nobody has answered is to be given up: the thread may block the signal, or its record was lost.
+    /// Whether a look that nobody has answered is to be given up: the thread may block the signal,
+    /// or its record was lost.
     pub(super) fn gives_up(&self, now_ns: u64) -> bool {
         const PATIENCE_NS: u64 = 200_000_000;
         matches!(self.standing, Standing::Asked { at_ns, .. } if now_ns > at_ns + PATIENCE_NS)
@@ -177,8 +181,8 @@ impl Watched {
         self.standing = Standing::Answered { place, before };
     }
 
-    /// It waited when it was looked at, and has `run` on its clocks now, or is running. Takes it to be at rest if the look
-    /// alone explains how much it has run: once, and not for long.
+    /// It waited when it was looked at, and has `run` on its clocks now, or is running. Takes it to
+    /// be at rest if the look alone explains how much it has run: once, and not for long.
     pub(super) fn settle(&mut self, run: Option<Run>, now_ns: u64) {
         let Standing::Answered { place, before } = self.standing else {
             return;
@@ -204,8 +208,9 @@ impl Watched {
         };
     }
 
-    /// It was at rest, and has not run since: where that is, and for how long it was there since the last check. The next one comes
-    /// after `soon_ns`, or `late_ns` if it has been at rest for long.
+    /// It was at rest, and has not run since: where that is, and for how long it was there since
+    /// the last check. The next one comes after `soon_ns`, or `late_ns` if it has been at rest for
+    /// long.
     pub(super) fn rests(
         &mut self,
         now_ns: u64,
@@ -229,8 +234,9 @@ impl Watched {
         Some((place, weight))
     }
 
-    /// It was at rest, and has run since the last check. Whoever waited at the beginning of a period counts as waiting for the whole
-    /// of it, and whoever ran as running; only where more than that has gone by, what it ran is owed.
+    /// It was at rest, and has run since the last check. Whoever waited at the beginning of a
+    /// period counts as waiting for the whole of it, and whoever ran as running; only where more
+    /// than that has gone by, what it ran is owed.
     pub(super) fn has_run(
         &mut self,
         run: Run,
@@ -241,7 +247,8 @@ impl Watched {
         self.leave_rest(if is_long { Some(run) } else { None }, now_ns, period_ns)
     }
 
-    /// It ends. Where it was at rest, it was there but for the time that it ran since then, by its last word.
+    /// It ends. Where it was at rest, it was there but for the time that it ran since then, by its
+    /// last word.
     pub(super) fn end(
         &mut self,
         run: Option<Run>,

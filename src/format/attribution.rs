@@ -18,8 +18,9 @@ pub(super) fn first_holding(mappings: &[Mapping], addresses: &[u64]) -> Vec<Opti
 }
 
 /// What google/pprof makes of other profilers' files (`massageMappings` and `remapMappingIDs` in
-/// `profile/legacy_profile.go`): it unites neighbouring parts of one file, puts what looks like the main binary first,
-/// mends starts and offsets, and invents a mapping for addresses that lie in none. An address of 0 is left alone.
+/// `profile/legacy_profile.go`): it unites neighbouring parts of one file, puts what looks like the
+/// main binary first, mends starts and offsets, and invents a mapping for addresses that lie in
+/// none. An address of 0 is left alone.
 pub(super) fn as_pprof_guesses(mappings: &mut Vec<Mapping>, addresses: &[u64]) -> Vec<Option<u32>> {
     unite_neighbours(mappings);
     let is_main = |m: &Mapping| {
@@ -116,8 +117,8 @@ fn is_library(file: &str) -> bool {
         })
 }
 
-/// For each address, the position of the first range that holds it, in O(n log n): files may come from anywhere, and
-/// their ranges overlap as they like.
+/// For each address, the position of the first range that holds it, in O(n log n): files may come
+/// from anywhere, and their ranges overlap as they like.
 fn sweep(ranges: &[(u64, u64)], addresses: &[u64]) -> Vec<Option<u32>> {
     let mut by_start: Vec<u32> = (0..ranges.len() as u32).collect();
     by_start.sort_unstable_by_key(|&i| ranges[i as usize].0);

@@ -7,7 +7,8 @@ use super::WriteError;
 /// How many bytes are gathered before they go out.
 const CHUNK: usize = 1 << 16;
 
-/// An output in front of which bytes are gathered in `buffer`; whoever adds some [drains](Self::drain) it then.
+/// An output in front of which bytes are gathered in `buffer`; whoever adds some
+/// [drains](Self::drain) it then.
 pub(super) struct Chunks<'w, W> {
     out: &'w mut W,
     pub buffer: Vec<u8>,

@@ -16,15 +16,16 @@ const MAX_LINKS: usize = 40;
 
 /// A file being written.
 ///
-/// A regular file is written under a temporary name (`.sigprof-….tmp`) beside it; [`commit`](Self::commit) syncs it to
-/// disk, gives it its name and syncs the directory. Until then an old file of that name stays as it is, and if the
-/// `OutputFile` is dropped instead, the temporary file is removed and the old one stays for good. A new file's mode is
-/// 0666 less the umask; one that replaces another takes over its permission bits and, where that is allowed, its
-/// owner. A symbolic link is followed: its target is replaced, not the link. Other hard links to the old file keep the
-/// old content.
+/// A regular file is written under a temporary name (`.sigprof-….tmp`) beside it;
+/// [`commit`](Self::commit) syncs it to disk, gives it its name and syncs the directory. Until then
+/// an old file of that name stays as it is, and if the `OutputFile` is dropped instead, the
+/// temporary file is removed and the old one stays for good. A new file's mode is 0666 less the
+/// umask; one that replaces another takes over its permission bits and, where that is allowed, its
+/// owner. A symbolic link is followed: its target is replaced, not the link. Other hard links to
+/// the old file keep the old content.
 ///
-/// Devices and FIFOs, and what `/dev/stdout` and `/proc/<pid>/fd` lead to, cannot be replaced and are written to
-/// directly.
+/// Devices and FIFOs, and what `/dev/stdout` and `/proc/<pid>/fd` lead to, cannot be replaced and
+/// are written to directly.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -53,8 +54,9 @@ impl OutputFile {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`] if the path is a directory, lies in a directory that is missing or cannot be written to, or
-    /// is a file that may not be written to or replaced, or a FIFO that nobody reads.
+    /// [`ErrorKind::Io`] if the path is a directory, lies in a directory that is missing or cannot
+    /// be written to, or is a file that may not be written to or replaced, or a FIFO that nobody
+    /// reads.
     pub fn create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let sink = match resolve(path)? {
@@ -74,9 +76,9 @@ impl OutputFile {
         })
     }
 
-    /// Finds out, as far as that can be known before, whether a file could be written there later: makes the
-    /// temporary file and removes it. For the start of a recording, so that a path that cannot work is an error
-    /// before the run and not after it. A FIFO or device is not opened.
+    /// Finds out, as far as that can be known before, whether a file could be written there later:
+    /// makes the temporary file and removes it. For the start of a recording, so that a path that
+    /// cannot work is an error before the run and not after it. A FIFO or device is not opened.
     ///
     /// # Errors
     ///
@@ -142,7 +144,8 @@ fn resolve(path: &Path) -> Result<Target> {
     match fs::metadata(path) {
         Ok(old) if old.is_dir() => Err(refusal(path, "it is a directory; give a file name in it")),
         Ok(old) if old.is_file() && !is_descriptor(path) => {
-            // Renaming over a file that we may not write to would work, but is not what its mode says.
+            // Renaming over a file that we may not write to would work, but is not what its mode
+            // says.
             let writable = OpenOptions::new().write(true).open(path);
             writable.map_err(|e| failure("write", path, e))?;
             let target = fs::canonicalize(path).map_err(|e| failure("resolve", path, e))?;
@@ -172,8 +175,8 @@ fn resolve(path: &Path) -> Result<Target> {
     }
 }
 
-/// Whether the path stands for an open file of this process, which has readers of its own: replacing the file that it
-/// was opened from would leave them with the old one.
+/// Whether the path stands for an open file of this process, which has readers of its own:
+/// replacing the file that it was opened from would leave them with the old one.
 fn is_descriptor(path: &Path) -> bool {
     if ["/dev/stdout", "/dev/stderr"]
         .map(Path::new)
@@ -182,7 +185,8 @@ fn is_descriptor(path: &Path) -> bool {
     {
         return true;
     }
-    // `/proc/<pid>/fd` and `/proc/<pid>/task/<tid>/fd`, where a process may be `self` or `thread-self`.
+    // `/proc/<pid>/fd` and `/proc/<pid>/task/<tid>/fd`, where a process may be `self` or
+    // `thread-self`.
     let Ok(below) = path.strip_prefix("/proc") else {
         return false;
     };
@@ -194,7 +198,8 @@ fn is_descriptor(path: &Path) -> bool {
     }
 }
 
-/// Opens a FIFO that has a reader, and does not wait for one: that could be for good, at the end of the host.
+/// Opens a FIFO that has a reader, and does not wait for one: that could be for good, at the end of
+/// the host.
 fn open_fifo(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(libc::O_NONBLOCK);
@@ -202,7 +207,8 @@ fn open_fifo(path: &Path) -> Result<File> {
         Some(libc::ENXIO) => refusal(path, "it is a FIFO, and nobody reads the FIFO"),
         _ => failure("open", path, e),
     })?;
-    // Writing waits again. The standard library has the call for sockets alone; it works on all files.
+    // Writing waits again. The standard library has the call for sockets alone; it works on all
+    // files.
     let stream = UnixStream::from(OwnedFd::from(fifo));
     let blocking = stream.set_nonblocking(false);
     blocking.map_err(|e| failure("open", path, e))?;

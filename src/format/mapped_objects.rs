@@ -3,17 +3,22 @@
 //! Two readers have to understand it, and each takes from a line what the other cannot:
 //!
 //! - google/pprof (`profile/legacy_profile.go`) takes a build id only from its own "brief" line,
-//!   `start-end r-xp path (@offset) buildid`, and attributes an address to the first mapping that holds it.
-//! - The perl `google-pprof` (`ParseLibraries`) knows only the full line, `start-end r-xp offset dev inode path`.
+//!   `start-end r-xp path (@offset) buildid`, and attributes an address to the first mapping that
+//!   holds it.
+//! - The perl `google-pprof` (`ParseLibraries`) knows only the full line,
+//!   `start-end r-xp offset dev inode path`.
 //!
-//! So each mapping is written twice: all brief lines first, which pprof then prefers, and all full lines after them.
+//! So each mapping is written twice: all brief lines first, which pprof then prefers, and all full
+//! lines after them.
 //!
-//! Our own files end in [`MARKER`], a full line of a mapping without permissions, which both readers skip. A file that
-//! has it holds exactly what was recorded; google/pprof's guesses about other profilers' files are not for it.
+//! Our own files end in [`MARKER`], a full line of a mapping without permissions, which both
+//! readers skip. A file that has it holds exactly what was recorded; google/pprof's guesses about
+//! other profilers' files are not for it.
 //!
-//! Frames that stand for no code (`[lost]`) have no address, and a legacy format has nothing but addresses. Each such
-//! name is given an address that no processor can execute, and a mapping of that one byte that bears the name. The
-//! addresses are high ones because `google-pprof` names what lies below a program's first symbol after that symbol.
+//! Frames that stand for no code (`[lost]`) have no address, and a legacy format has nothing but
+//! addresses. Each such name is given an address that no processor can execute, and a mapping of
+//! that one byte that bears the name. The addresses are high ones because `google-pprof` names what
+//! lies below a program's first symbol after that symbol.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -25,13 +30,14 @@ use crate::profile::Mapping;
 /// The last line of the files that we write.
 pub(super) const MARKER: &str = "00000000-00000000 ---p 00000000 00:00 0 [sigprof]";
 
-/// What stands for the name of a mapping that has none; a nameless line would let google/pprof unite the mapping with
-/// its neighbour.
+/// What stands for the name of a mapping that has none; a nameless line would let google/pprof
+/// unite the mapping with its neighbour.
 const NAMELESS: &str = "[anon]";
 
-/// Placeholders lie from here up to [`PLACEHOLDER_LIMIT`]: beyond the address space of user programs on x86_64 (57
-/// bits at most, of which the kernel has the upper half) and aarch64 (52). They are even, because google/pprof deletes
-/// a second frame whose address is the leaf's minus one.
+/// Placeholders lie from here up to [`PLACEHOLDER_LIMIT`]: beyond the address space of user
+/// programs on x86_64 (57 bits at most, of which the kernel has the upper half) and aarch64 (52).
+/// They are even, because google/pprof deletes a second frame whose address is the leaf's minus
+/// one.
 pub(super) const FIRST_PLACEHOLDER: u64 = 1 << 56;
 /// One past the last address of placeholders.
 pub(super) const PLACEHOLDER_LIMIT: u64 = FIRST_PLACEHOLDER + 4096;
@@ -120,7 +126,8 @@ struct Entry {
     is_brief: bool,
 }
 
-/// Reads the text; lines that are no mapping are skipped, and so are mappings that cannot be executed.
+/// Reads the text; lines that are no mapping are skipped, and so are mappings that cannot be
+/// executed.
 pub(super) fn parse(text: &[u8], memory: &mut u64) -> Result<MappedObjects> {
     let text = String::from_utf8_lossy(text);
     if let Cow::Owned(text) = &text {

@@ -1,7 +1,8 @@
 //! Profiles as bytes: one file a format, each with its reader beside its writer.
 //!
-//! [`Profile::save`] and [`Profile::open`] are the short way; [`Profile::write`] and [`Profile::read`] do the same
-//! with bytes. What each format can hold, and what is lost in it, stands in `docs/formats.md`.
+//! [`Profile::save`] and [`Profile::open`] are the short way; [`Profile::write`] and
+//! [`Profile::read`] do the same with bytes. What each format can hold, and what is lost in it,
+//! stands in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
 mod attribution;
@@ -26,12 +27,13 @@ pub const MAX_UNCOMPRESSED: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
-    /// google/pprof's profile.proto, compressed with gzip: `.pb.gz`, `.pprof`. It holds everything that a
-    /// [`Profile`] holds.
+    /// google/pprof's profile.proto, compressed with gzip: `.pb.gz`, `.pprof`. It holds everything
+    /// that a [`Profile`] holds.
     Pprof,
     /// The same without compression: `.pb`.
     PprofUncompressed,
-    /// gperftools' CPU profile: `.prof`. It holds counts of stacks and the mappings, but no names and no labels.
+    /// gperftools' CPU profile: `.prof`. It holds counts of stacks and the mappings, but no names
+    /// and no labels.
     CpuProfile,
 }
 
@@ -44,8 +46,9 @@ const EXTENSIONS: [(&str, Format); 4] = [
 ];
 
 impl Format {
-    /// The format that a file's name asks for: `.pb.gz` and `.pprof` for [`Pprof`](Self::Pprof), `.pb` for
-    /// [`PprofUncompressed`](Self::PprofUncompressed), `.prof` for [`CpuProfile`](Self::CpuProfile).
+    /// The format that a file's name asks for: `.pb.gz` and `.pprof` for [`Pprof`](Self::Pprof),
+    /// `.pb` for [`PprofUncompressed`](Self::PprofUncompressed), `.prof` for
+    /// [`CpuProfile`](Self::CpuProfile).
     ///
     /// # Errors
     ///
@@ -118,13 +121,14 @@ fn write_to(profile: &Profile, format: Format, out: &mut impl Write) -> Result<(
 impl Profile {
     /// Writes the profile to a file, in the format that its name asks for ([`Format::from_path`]).
     ///
-    /// The file appears whole or not at all: it is written under another name, synced and then renamed, so that an
-    /// old file of this name stays as it is until then, and for good if anything fails. See [`OutputFile`].
+    /// The file appears whole or not at all: it is written under another name, synced and then
+    /// renamed, so that an old file of this name stays as it is until then, and for good if
+    /// anything fails. See [`OutputFile`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] if the name's extension is unknown or the format cannot hold the profile,
-    /// [`ErrorKind::Io`] if the system refuses to write the file.
+    /// [`ErrorKind::InvalidInput`] if the name's extension is unknown or the format cannot hold the
+    /// profile, [`ErrorKind::Io`] if the system refuses to write the file.
     ///
     /// # Examples
     ///
@@ -140,7 +144,8 @@ impl Profile {
         self.save_as(path, Format::from_path(path)?)
     }
 
-    /// Writes the profile to a file in this format, whatever its name; else like [`save`](Self::save).
+    /// Writes the profile to a file in this format, whatever its name; else like
+    /// [`save`](Self::save).
     pub(crate) fn save_as(&self, path: &Path, format: Format) -> Result<()> {
         let mut file = OutputFile::create(path)?;
         write_to(self, format, &mut file)
@@ -152,7 +157,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] if the format cannot hold the profile, [`ErrorKind::Io`] if `out` fails.
+    /// [`ErrorKind::InvalidInput`] if the format cannot hold the profile, [`ErrorKind::Io`] if
+    /// `out` fails.
     pub fn write(&self, format: Format, out: &mut impl Write) -> Result<()> {
         write_to(self, format, out)
             .and_then(|()| Ok(out.flush()?))
@@ -163,7 +169,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::InvalidData`] if it is no profile of a known format.
+    /// [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::InvalidData`] if it is no profile
+    /// of a known format.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|e| {
@@ -176,19 +183,21 @@ impl Profile {
         })
     }
 
-    /// Reads a profile from bytes. The format is told from them: gzip's magic number means a compressed
-    /// profile.proto, a gperftools header a CPU profile, anything else has to be a bare profile.proto.
+    /// Reads a profile from bytes. The format is told from them: gzip's magic number means a
+    /// compressed profile.proto, a gperftools header a CPU profile, anything else has to be a bare
+    /// profile.proto.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidData`] if the bytes are no profile of a known format, or unfold to more than
-    /// [`MAX_UNCOMPRESSED`] bytes; the message says what is wrong with them.
+    /// [`ErrorKind::InvalidData`] if the bytes are no profile of a known format, or unfold to more
+    /// than [`MAX_UNCOMPRESSED`] bytes; the message says what is wrong with them.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         Self::read_limited(bytes, MAX_UNCOMPRESSED)
     }
 
-    /// Reads a profile from bytes that are not trusted: like [`read`](Self::read), with a limit of one's own (in
-    /// bytes, at most [`MAX_UNCOMPRESSED`]) on what they unfold to and on the memory that takes.
+    /// Reads a profile from bytes that are not trusted: like [`read`](Self::read), with a limit of
+    /// one's own (in bytes, at most [`MAX_UNCOMPRESSED`]) on what they unfold to and on the memory
+    /// that takes.
     ///
     /// # Errors
     ///

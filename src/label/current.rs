@@ -42,8 +42,8 @@ impl Mine {
         if let Some(slot) = self.slot(top.is_some()) {
             slot.labels.store(pointer.cast(), Ordering::Release);
         }
-        // A handler that runs on this thread from here on sees the new one; whether an earlier one saw the old one is looked at
-        // after that.
+        // A handler that runs on this thread from here on sees the new one; whether an earlier one
+        // saw the old one is looked at after that.
         compiler_fence(Ordering::SeqCst);
         self.top.replace(top)
     }
@@ -84,7 +84,8 @@ impl Drop for Mine {
     }
 }
 
-/// The label that was set last, with those below it. `None` also on a thread that is about to be gone.
+/// The label that was set last, with those below it. `None` also on a thread that is about to be
+/// gone.
 pub(super) fn get() -> Option<Arc<Node>> {
     MINE.try_with(|mine| mine.top.borrow().clone()).ok()?
 }
@@ -111,7 +112,8 @@ pub(super) fn enter(top: Option<Arc<Node>>) -> u64 {
     MINE.try_with(enter).unwrap_or(0)
 }
 
-/// Puts the labels back that were there before [`enter`]. Out of turn, they are there once all have left that entered since.
+/// Puts the labels back that were there before [`enter`]. Out of turn, they are there once all have
+/// left that entered since.
 pub(super) fn leave(number: u64) {
     let leave = |mine: &Mine| {
         let mut scopes = mine.scopes.borrow_mut();
@@ -131,7 +133,8 @@ pub(super) fn leave(number: u64) {
     let _ = MINE.try_with(leave);
 }
 
-/// Takes off the label of a number, wherever it is: among those that are set, or those that [`leave`] will put back.
+/// Takes off the label of a number, wherever it is: among those that are set, or those that
+/// [`leave`] will put back.
 pub(super) fn remove(number: u64) {
     let remove = |mine: &Mine| {
         let top = mine.top.borrow().clone();

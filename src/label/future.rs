@@ -23,7 +23,8 @@ impl<F: Future> Future for Labelled<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: nothing moves the future out of its place: it is private, and only ever seen through this projection.
+        // SAFETY: nothing moves the future out of its place: it is private, and only ever seen
+        // through this projection.
         let (labels, future) = unsafe {
             let this = self.get_unchecked_mut();
             (&this.labels, Pin::new_unchecked(&mut this.future))

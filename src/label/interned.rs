@@ -24,7 +24,8 @@ impl Interned {
     ///
     /// # Safety
     ///
-    /// The address comes from a record that is drained between [`begin`](Self::begin) and the drop of what that returned.
+    /// The address comes from a record that is drained between [`begin`](Self::begin) and the drop
+    /// of what that returned.
     pub(crate) unsafe fn number_of(&mut self, address: u64) -> u32 {
         if address == 0 {
             return 0;
@@ -32,8 +33,8 @@ impl Interned {
         if let Some(&known) = self.by_address.get(&address) {
             return known;
         }
-        // SAFETY: the node was its thread's when the record was committed; since then it still is, or was retired, and not
-        // freed before the end of this turn.
+        // SAFETY: the node was its thread's when the record was committed; since then it still is,
+        // or was retired, and not freed before the end of this turn.
         let node = unsafe { &*(address as *const Node) };
         let mut set: Vec<(String, String)> = visible(Some(node))
             .into_iter()

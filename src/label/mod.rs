@@ -1,8 +1,9 @@
 //! Labels of the program's own on the samples of a thread, as Go's `pprof.Do` sets them.
 //!
-//! [`label`] sets one on the calling thread until its guard drops; [`Labels`] carries them to another thread, or with a future
-//! from poll to poll. They become labels of the samples, which `pprof -tagfocus` and its siblings select by. They cost a small
-//! allocation each, whether or not something is recorded.
+//! [`label`] sets one on the calling thread until its guard drops; [`Labels`] carries them to
+//! another thread, or with a future from poll to poll. They become labels of the samples, which
+//! `pprof -tagfocus` and its siblings select by. They cost a small allocation each, whether or not
+//! something is recorded.
 
 mod current;
 mod future;
@@ -19,9 +20,9 @@ pub(crate) use interned::Interned;
 use node::Node;
 pub(crate) use node::mark_sampled;
 
-/// Puts a label on the samples of the calling thread until the guard drops. A label of the same key that was set before is hidden
-/// meanwhile. The keys `thread`, `thread_id` and `state` are sigprof's own labels, and a reader shows both; `pprof` does not show a
-/// value that is empty.
+/// Puts a label on the samples of the calling thread until the guard drops. A label of the same key
+/// that was set before is hidden meanwhile. The keys `thread`, `thread_id` and `state` are
+/// sigprof's own labels, and a reader shows both; `pprof` does not show a value that is empty.
 ///
 /// ```
 /// fn pay() {
@@ -85,7 +86,8 @@ impl Labels {
         value: impl Into<Cow<'static, str>>,
     ) -> Self {
         let key = key.into();
-        // One that is hidden is never to be seen again, and a loop that sets it anew must not make a chain.
+        // One that is hidden is never to be seen again, and a loop that sets it anew must not make
+        // a chain.
         let below = match self.0 {
             Some(top) if top.key == key => top.below.clone(),
             below => below,

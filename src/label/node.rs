@@ -1,10 +1,11 @@
 //! A label and those that were set before it, and how it outlives the samples that refer to it.
 //!
-//! A handler puts the address of its thread's last label into the record of a sample, and marks the label as sampled. The flusher
-//! looks there when it empties the lanes. In between the thread may have taken the label off: then, if it or one below it is
-//! marked, it goes to the *retired* ones instead of being freed. A turn of the flusher takes those before it empties the lanes and frees them
-//! after it. No record can refer to one of them later: records of a label are committed while it is set, since handler and
-//! thread take turns.
+//! A handler puts the address of its thread's last label into the record of a sample, and marks the
+//! label as sampled. The flusher looks there when it empties the lanes. In between the thread may
+//! have taken the label off: then, if it or one below it is marked, it goes to the *retired* ones
+//! instead of being freed. A turn of the flusher takes those before it empties the lanes and frees
+//! them after it. No record can refer to one of them later: records of a label are committed while
+//! it is set, since handler and thread take turns.
 
 use std::borrow::Cow;
 use std::ptr::null_mut;
@@ -56,7 +57,8 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// One after the other: a chain that is as long as a program makes it must not take as much stack.
+    /// One after the other: a chain that is as long as a program makes it must not take as much
+    /// stack.
     fn drop(&mut self) {
         let mut next = self.below.take();
         while let Some(node) = next {
@@ -78,15 +80,17 @@ pub(super) fn visible(top: Option<&Node>) -> Vec<(&str, &str)> {
     labels
 }
 
-/// What a record of the calling thread says of its labels, which are in `slot` if that is its own; they are marked as sampled.
-/// *Async-signal-safe.*
+/// What a record of the calling thread says of its labels, which are in `slot` if that is its own;
+/// they are marked as sampled. *Async-signal-safe.*
 pub(crate) fn mark_sampled(slot: &Slot) -> u64 {
     let node = slot.labels.load(Ordering::Acquire).cast::<Node>();
-    // A signal that was on its way when its clock was deleted can find another thread's slot in the place of its own.
+    // A signal that was on its way when its clock was deleted can find another thread's slot in the
+    // place of its own.
     if node.is_null() || !slot.is_of(current_tid()) {
         return 0;
     }
-    // SAFETY: a slot's own thread keeps the node while it is there, and that thread is interrupted by this handler.
+    // SAFETY: a slot's own thread keeps the node while it is there, and that thread is interrupted
+    // by this handler.
     unsafe { (*node).is_sampled.store(true, Ordering::Relaxed) };
     node as u64
 }
@@ -97,7 +101,8 @@ struct Retired {
     next: *mut Retired,
 }
 
-/// The retired ones since the last turn of the flusher. A stack without a lock, which a fork could leave locked.
+/// The retired ones since the last turn of the flusher. A stack without a lock, which a fork could
+/// leave locked.
 static RETIRED: AtomicPtr<Retired> = AtomicPtr::new(null_mut());
 
 /// Lets go of a node that its slot does not refer to any more.

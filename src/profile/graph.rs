@@ -6,7 +6,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::{Location, Profile, Sample, StackId, StringId};
 
-/// What tells functions apart: the name, or without one the object file and the line the function begins at.
+/// What tells functions apart: the name, or without one the object file and the line the function
+/// begins at.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 struct NodeKey<'p> {
     name: &'p str,
@@ -55,7 +56,8 @@ struct Calls {
     within: Vec<(u32, u32)>,
 }
 
-/// Which of things numbered from 0 were met since the last [`clear`](Self::clear), which costs nothing.
+/// Which of things numbered from 0 were met since the last [`clear`](Self::clear), which costs
+/// nothing.
 struct Seen {
     turns: Vec<u32>,
     turn: u32,
@@ -248,7 +250,8 @@ pub(super) fn value_of(sample: &Sample<'_>, index: usize) -> i64 {
     sample.values.get(index).copied().unwrap_or(0)
 }
 
-/// What a location's lines are, innermost first; a location without lines counts as its object file.
+/// What a location's lines are, innermost first; a location without lines counts as its object
+/// file.
 fn node_keys<'p>(profile: &'p Profile, location: &Location) -> Vec<NodeKey<'p>> {
     let object = location
         .mapping

@@ -2,7 +2,8 @@
 
 use super::{FunctionId, MappingId, StringId};
 
-/// One executable range of the address space and the object it was mapped from (profile.proto's `Mapping`).
+/// One executable range of the address space and the object it was mapped from (profile.proto's
+/// `Mapping`).
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Mapping {
     /// First address.
@@ -27,8 +28,8 @@ pub struct Mapping {
 
 /// One code address (profile.proto's `Location`).
 ///
-/// The address of a leaf frame is the interrupted program counter; that of any other frame is the return address
-/// minus one, which lies inside the call instruction.
+/// The address of a leaf frame is the interrupted program counter; that of any other frame is the
+/// return address minus one, which lies inside the call instruction.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Location {
     /// The mapping that holds the address, if any does.

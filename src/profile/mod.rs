@@ -1,11 +1,11 @@
 //! The waist of the house: a profile as pure data, in profile.proto's own words.
 //!
-//! Recordings are turned into a [`Profile`], formats are read into one and written from one, and nothing else passes
-//! between the two halves. There is no I/O here and no unsafe code.
+//! Recordings are turned into a [`Profile`], formats are read into one and written from one, and
+//! nothing else passes between the two halves. There is no I/O here and no unsafe code.
 //!
-//! Tables hold each thing once and hand out typed handles; a handle is made only by the table that holds its thing,
-//! so a profile never refers to what is not there. Samples are stored by columns: a sample is a stack, a set of
-//! labels and one value for each sample type.
+//! Tables hold each thing once and hand out typed handles; a handle is made only by the table that
+//! holds its thing, so a profile never refers to what is not there. Samples are stored by columns:
+//! a sample is a stack, a set of labels and one value for each sample type.
 #![forbid(unsafe_code)]
 
 mod graph;
@@ -97,7 +97,8 @@ pub struct Sample<'p> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     sample_types: Vec<ValueType>,
-    /// What one sample of [`period`](Self::period) stands for: `cpu`/`nanoseconds` for a CPU profile.
+    /// What one sample of [`period`](Self::period) stands for: `cpu`/`nanoseconds` for a CPU
+    /// profile.
     pub period_type: ValueType,
     /// Units of `period_type` between samples.
     pub period: i64,
@@ -109,7 +110,8 @@ pub struct Profile {
     pub comments: Vec<String>,
     /// The sample type that viewers show first; empty for the last one.
     pub default_sample_type: String,
-    /// Regular expression: frames whose function matches it fully are dropped by viewers, with what they call.
+    /// Regular expression: frames whose function matches it fully are dropped by viewers, with what
+    /// they call.
     pub drop_frames: String,
     /// Regular expression: frames that are kept although `drop_frames` matches.
     pub keep_frames: String,
@@ -295,8 +297,8 @@ impl Profile {
         self.samples.values.extend_from_slice(values);
     }
 
-    /// A profile whose samples will refer to stacks that are interned already, for a reader that met the samples
-    /// before the rest.
+    /// A profile whose samples will refer to stacks that are interned already, for a reader that
+    /// met the samples before the rest.
     pub(crate) fn with_stacks(sample_types: Vec<ValueType>, stacks: StackTable) -> Self {
         Self {
             sample_types,
@@ -343,8 +345,8 @@ impl Profile {
             .unwrap_or(self.sample_types.len().saturating_sub(1))
     }
 
-    /// The sum over all samples of the value at `index` of [`sample_types`](Self::sample_types); it stops at the
-    /// limits of its type.
+    /// The sum over all samples of the value at `index` of [`sample_types`](Self::sample_types); it
+    /// stops at the limits of its type.
     pub fn total(&self, index: usize) -> i64 {
         self.samples()
             .fold(0, |sum, s| sum.saturating_add(s.values[index]))

@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// Interned slices, one after the other in one buffer, numbered from 0 in the order of their first appearance.
+/// Interned slices, one after the other in one buffer, numbered from 0 in the order of their first
+/// appearance.
 #[derive(Clone, Debug)]
 pub(crate) struct SliceTable<T> {
     items: Vec<T>,

@@ -9,8 +9,8 @@ use super::StringId;
 
 /// Interned strings. Handle 0 is always the empty string, as in profile.proto.
 ///
-/// The text lies in one buffer, and the index holds handles only, so a table of a million short names costs their
-/// bytes and a dozen more each.
+/// The text lies in one buffer, and the index holds handles only, so a table of a million short
+/// names costs their bytes and a dozen more each.
 #[derive(Clone)]
 pub struct StringTable {
     text: String,

@@ -5,7 +5,8 @@ use std::fmt::{self, Write as _};
 
 use super::{Label, LabelValue, Location, Mapping, Profile};
 
-/// Writes text with its control characters escaped: a profile may come from anywhere, and a terminal obeys them.
+/// Writes text with its control characters escaped: a profile may come from anywhere, and a
+/// terminal obeys them.
 pub(super) struct Escaping<'w, W>(pub &'w mut W);
 
 impl<W: fmt::Write> fmt::Write for Escaping<'_, W> {
@@ -29,8 +30,8 @@ impl fmt::Display for Escaped<'_> {
 }
 
 impl fmt::Display for Profile {
-    /// Prints header, samples, locations and mappings as google/pprof does; a time is given in UTC, and control
-    /// characters are escaped.
+    /// Prints header, samples, locations and mappings as google/pprof does; a time is given in UTC,
+    /// and control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for comment in &self.comments {
             writeln!(f, "Comment: {}", Escaped(comment))?;

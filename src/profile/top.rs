@@ -16,18 +16,19 @@ const NODE_FRACTION: f64 = 0.005;
 /// Edges below this share of the total do not decide whether a function was inlined.
 const EDGE_FRACTION: f64 = 0.001;
 
-/// The costliest functions of a profile: [rows](Self::rows) for programs, [`Display`](fmt::Display) for people, who
-/// get what `go tool pprof -top` prints.
+/// The costliest functions of a profile: [rows](Self::rows) for programs, [`Display`](fmt::Display)
+/// for people, who get what `go tool pprof -top` prints.
 ///
 /// These things differ from pprof:
 ///
 /// - The time is given in UTC.
 /// - [`Profile::drop_frames`] is not applied.
 /// - Control characters of names and comments are escaped.
-/// - Sums stop at the limits of `i64`, where pprof's wrap around, become negative and drop functions.
-/// - The total is that of all samples' absolute values. pprof unites samples of equal stacks and labels before it takes
-///   these, so that values of both signs cancel out and its total is smaller, down to 0. Without negative values
-///   there is no difference.
+/// - Sums stop at the limits of `i64`, where pprof's wrap around, become negative and drop
+///   functions.
+/// - The total is that of all samples' absolute values. pprof unites samples of equal stacks and
+///   labels before it takes these, so that values of both signs cancel out and its total is
+///   smaller, down to 0. Without negative values there is no difference.
 #[derive(Clone, Debug)]
 pub struct Top {
     header: Vec<String>,
@@ -43,17 +44,20 @@ pub struct Top {
 pub struct TopRow {
     /// The function's name; without one, the object file's in brackets; without that, `<unknown>`.
     pub name: String,
-    /// ` (inline)` where all calls to it were inlined, ` (partial-inline)` where some were, else empty.
+    /// ` (inline)` where all calls to it were inlined, ` (partial-inline)` where some were, else
+    /// empty.
     pub inline: &'static str,
     /// What was spent in the function itself, in the unit of the sample type.
     pub flat: i64,
-    /// What was spent in it and in what it calls; a sample counts once, however often the function recurs in it.
+    /// What was spent in it and in what it calls; a sample counts once, however often the function
+    /// recurs in it.
     pub cum: i64,
 }
 
 impl Profile {
-    /// The `n` costliest functions by the [default sample type](Self::default_sample_index), all of them if `n` is 0;
-    /// functions below half a percent are left out, as `pprof -top -nodecount=n` does.
+    /// The `n` costliest functions by the [default sample type](Self::default_sample_index), all of
+    /// them if `n` is 0; functions below half a percent are left out, as `pprof -top -nodecount=n`
+    /// does.
     pub fn top(&self, n: usize) -> Top {
         let index = self.default_sample_index();
         let unit = self

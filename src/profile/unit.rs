@@ -2,7 +2,8 @@
 //!
 //! Source: google/pprof, `internal/measurement/measurement.go`.
 
-/// A unit: its name as printed, the words that mean it (lowercase, without a plural s) and its size.
+/// A unit: its name as printed, the words that mean it (lowercase, without a plural s) and its
+/// size.
 struct Unit {
     name: &'static str,
     words: &'static [&'static str],
@@ -58,8 +59,8 @@ impl Quantity {
     }
 }
 
-/// `value` from one unit in another; `minimum` and `auto` choose the largest unit that leaves at least 1.
-/// The unit comes back empty where it says nothing (`count`).
+/// `value` from one unit in another; `minimum` and `auto` choose the largest unit that leaves at
+/// least 1. The unit comes back empty where it says nothing (`count`).
 pub(super) fn scale(value: i64, from: &str, to: &str) -> (f64, String) {
     if value < 0 && value != i64::MIN {
         let (v, u) = scale(-value, from, to);

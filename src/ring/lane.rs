@@ -1,4 +1,5 @@
-//! One lane: a single-producer single-consumer ring of words, claimed for the length of one handler.
+//! One lane: a single-producer single-consumer ring of words, claimed for the length of one
+//! handler.
 
 use crossbeam_utils::CachePadded;
 
@@ -8,22 +9,26 @@ use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence};
 /// The value of `Lane::owner` when nobody has claimed it; epochs are never 0.
 const FREE: u32 = 0;
 
-/// The consumer's claim, while it turns the lane back. No epoch comes after it, so nothing is kept for its sake.
+/// The consumer's claim, while it turns the lane back. No epoch comes after it, so nothing is kept
+/// for its sake.
 const CONSUMER: u32 = u32::MAX;
 
-/// A first word of a record that says: nothing more up to the end of the ring, go on at its beginning.
+/// A first word of a record that says: nothing more up to the end of the ring, go on at its
+/// beginning.
 const SKIP: u64 = 0;
 
-/// Words that a lane is to stay within: 64 KiB. The consumer is called where more than these wait, and a lane that is empty beyond
-/// them is turned back to its beginning. So the rest is touched, and takes memory, only where the consumer was held up.
+/// Words that a lane is to stay within: 64 KiB. The consumer is called where more than these wait,
+/// and a lane that is empty beyond them is turned back to its beginning. So the rest is touched,
+/// and takes memory, only where the consumer was held up.
 const USUAL_WORDS: usize = 8 * 1024;
 
-/// A ring of words. `tail - head` words are committed and not yet consumed; both count words since the beginning and
-/// are masked to find a place. The invariants:
+/// A ring of words. `tail - head` words are committed and not yet consumed; both count words since
+/// the beginning and are masked to find a place. The invariants:
 ///
 /// - Only the holder of the claim moves `tail` and writes words in `[tail, head + capacity)`.
 /// - Only the consumer moves `head` and reads words in `[head, tail)`.
-/// - A record lies in one piece. Its first word is its length in words, in the low 16 bits, and never [`SKIP`].
+/// - A record lies in one piece. Its first word is its length in words, in the low 16 bits, and
+///   never [`SKIP`].
 #[derive(Debug)]
 pub(crate) struct Lane {
     /// [`FREE`], or the epoch in which the claiming handler reads.
@@ -32,7 +37,8 @@ pub(crate) struct Lane {
     /// On a line of its own: the consumer writes it while handlers write the two above.
     head: CachePadded<AtomicUsize>,
     words: Words,
-    /// Words that were ever used since the memory was last given back, from the first on. For the figures: no model's.
+    /// Words that were ever used since the memory was last given back, from the first on. For the
+    /// figures: no model's.
     touched: std::sync::atomic::AtomicUsize,
 }
 
@@ -57,7 +63,8 @@ impl Lane {
     /// Takes the lane if it is free. *Async-signal-safe.*
     pub(super) fn try_claim(&self, index: usize, epoch: u32) -> Option<Claim<'_>> {
         debug_assert_ne!(epoch, FREE);
-        // A look before the swap, so that handlers passing by do not take the line from the one that works.
+        // A look before the swap, so that handlers passing by do not take the line from the one
+        // that works.
         if self.owner.load(Ordering::Relaxed) != FREE {
             return None;
         }
@@ -65,8 +72,8 @@ impl Lane {
         self.owner
             .compare_exchange(FREE, epoch, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
-        // Pairs with the fence in `Rack::oldest_epoch`: from here on, either the claim is seen by whoever wants to
-        // free a snapshot, or the newer snapshot is seen by this handler.
+        // Pairs with the fence in `Rack::oldest_epoch`: from here on, either the claim is seen by
+        // whoever wants to free a snapshot, or the newer snapshot is seen by this handler.
         fence(Ordering::SeqCst);
         Some(Claim { lane: self, index })
     }
@@ -92,7 +99,8 @@ impl Lane {
         let tail = self.tail.load(Ordering::Acquire);
         while head != tail {
             let start = head & mask;
-            // SAFETY: the word at `head` lies in `[head, tail)`, which producers leave alone until `head` moves.
+            // SAFETY: the word at `head` lies in `[head, tail)`, which producers leave alone until
+            // `head` moves.
             let first = unsafe { self.words.read(start, 1) }[0];
             if first == SKIP {
                 head += self.words.len() - start;
@@ -103,7 +111,8 @@ impl Lane {
                 head += len;
                 self.touched.fetch_max(start + len, Ordering::Relaxed);
             }
-            // Release: the reads above happen before a producer that sees the new `head` overwrites the words.
+            // Release: the reads above happen before a producer that sees the new `head` overwrites
+            // the words.
             self.head.store(head, Ordering::Release);
         }
         if head & mask > self.usual_words() {
@@ -111,8 +120,8 @@ impl Lane {
         }
     }
 
-    /// Goes on at the beginning of the ring, whose words are touched already and near. Nothing happens where a handler holds the lane
-    /// or has written more.
+    /// Goes on at the beginning of the ring, whose words are touched already and near. Nothing
+    /// happens where a handler holds the lane or has written more.
     fn turn_back(&self, head: usize) {
         let Some(claim) = self.try_claim(0, CONSUMER) else {
             return;
@@ -151,12 +160,14 @@ pub(crate) struct Claim<'r> {
 }
 
 impl Claim<'_> {
-    /// The lane's position in its rack: what belongs to the lane belongs to the holder of its claim.
+    /// The lane's position in its rack: what belongs to the lane belongs to the holder of its
+    /// claim.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// Where a record of up to `words` words would begin, and how far behind the flusher is, in words.
+    /// Where a record of up to `words` words would begin, and how far behind the flusher is, in
+    /// words.
     fn place(&self, words: usize) -> Option<Place> {
         let capacity = self.lane.words.len();
         let tail = self.lane.tail.load(Ordering::Relaxed);
@@ -178,8 +189,9 @@ impl Claim<'_> {
         self.place(words).is_some()
     }
 
-    /// Lets `fill` write a record into up to `words` free words and commits as many as it returns. The answer says
-    /// whether so much waits after it that the consumer should come, or `None` where there was no room.
+    /// Lets `fill` write a record into up to `words` free words and commits as many as it returns.
+    /// The answer says whether so much waits after it that the consumer should come, or `None`
+    /// where there was no room.
     ///
     /// `fill` puts the record's length into the low 16 bits of the first word.
     ///
@@ -190,8 +202,8 @@ impl Claim<'_> {
         fill: impl FnOnce(&mut [u64]) -> usize,
     ) -> Option<bool> {
         let place = self.place(words)?;
-        // SAFETY: the claim makes this the only producer, and `place` found the words to be free: they lie in
-        // `[tail, head + capacity)`, which the consumer leaves alone.
+        // SAFETY: the claim makes this the only producer, and `place` found the words to be free:
+        // they lie in `[tail, head + capacity)`, which the consumer leaves alone.
         let space = unsafe { self.lane.words.write(place.start, words) };
         let len = fill(space).min(words);
         debug_assert!(len > 0 && space[0] as u16 as usize == len);
@@ -214,8 +226,8 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        // Release: everything this handler did with the lane and read in its epoch happens before the next claim, and
-        // before a snapshot of that epoch is freed.
+        // Release: everything this handler did with the lane and read in its epoch happens before
+        // the next claim, and before a snapshot of that epoch is freed.
         self.lane.owner.store(FREE, Ordering::Release);
     }
 }

@@ -1,12 +1,13 @@
 //! The only way out of signal context: a rack of lock-free lanes.
 //!
-//! A [`Lane`] is a single-producer single-consumer ring of 64-bit words, allocated before the first signal. A handler
-//! [claims](Rack::claim) a free lane with one compare-and-swap, writes a record into its free space, commits it and lets
-//! the lane go; the flusher, the one consumer, [drains](Rack::drain) all lanes. Nothing waits: where no lane is free or none
-//! has room, the caller is told and counts the loss.
+//! A [`Lane`] is a single-producer single-consumer ring of 64-bit words, allocated before the first
+//! signal. A handler [claims](Rack::claim) a free lane with one compare-and-swap, writes a record
+//! into its free space, commits it and lets the lane go; the flusher, the one consumer,
+//! [drains](Rack::drain) all lanes. Nothing waits: where no lane is free or none has room, the
+//! caller is told and counts the loss.
 //!
-//! A claimed lane also carries the *epoch* its handler reads shared snapshots in, so that whoever replaced a snapshot
-//! can tell when nobody reads the old one any more ([`Rack::oldest_epoch`]).
+//! A claimed lane also carries the *epoch* its handler reads shared snapshots in, so that whoever
+//! replaced a snapshot can tell when nobody reads the old one any more ([`Rack::oldest_epoch`]).
 
 mod lane;
 mod record;
@@ -48,8 +49,9 @@ impl Rack {
         })
     }
 
-    /// Claims a lane with room for `words` words, for a handler that reads in `epoch`; tries each lane once, beginning
-    /// at one chosen by `hint` (a thread id, say), so that a thread tends to stay with a warm lane.
+    /// Claims a lane with room for `words` words, for a handler that reads in `epoch`; tries each
+    /// lane once, beginning at one chosen by `hint` (a thread id, say), so that a thread tends to
+    /// stay with a warm lane.
     ///
     /// *Async-signal-safe.*
     pub(crate) fn claim(&self, hint: u32, epoch: u32, words: usize) -> Result<Claim<'_>, Refused> {
@@ -58,7 +60,8 @@ impl Rack {
         let mut refused = Refused::NoLane;
         for i in 0..self.lanes.len() {
             let index = (start + i) & mask;
-            // Masking keeps the index in range; `get` rather than `[]` because a handler has no panic to fall into.
+            // Masking keeps the index in range; `get` rather than `[]` because a handler has no
+            // panic to fall into.
             let Some(lane) = self.lanes.get(index) else {
                 break;
             };
@@ -102,10 +105,11 @@ impl Rack {
 
     /// The oldest epoch that a handler reads in right now; `None` when no lane is claimed.
     ///
-    /// What was unpublished before this call and belongs to an older epoch than the answer is unreachable.
+    /// What was unpublished before this call and belongs to an older epoch than the answer is
+    /// unreachable.
     pub(crate) fn oldest_epoch(&self) -> Option<u32> {
-        // Pairs with the fence in `Lane::try_claim`: either that handler's claim is seen here, or it sees what was
-        // published before this fence.
+        // Pairs with the fence in `Lane::try_claim`: either that handler's claim is seen here, or
+        // it sees what was published before this fence.
         fence(Ordering::SeqCst);
         self.lanes.iter().filter_map(|lane| lane.epoch()).min()
     }

@@ -1,5 +1,5 @@
-//! Loom models of the lanes: every interleaving of a few handlers and the flusher, and every memory order that the
-//! C11 model allows. Run with `RUSTFLAGS="--cfg loom" cargo test --lib models`.
+//! Loom models of the lanes: every interleaving of a few handlers and the flusher, and every memory
+//! order that the C11 model allows. Run with `RUSTFLAGS="--cfg loom" cargo test --lib models`.
 
 use loom::sync::Arc;
 use loom::thread;

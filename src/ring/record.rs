@@ -75,7 +75,8 @@ impl<'r> Record<'r> {
         self.words[2] as u32
     }
 
-    /// The labels that the thread had set: the address of what the handler found in its slot, 0 for none.
+    /// The labels that the thread had set: the address of what the handler found in its slot, 0 for
+    /// none.
     pub(crate) fn labels(self) -> u64 {
         self.words[3]
     }
@@ -103,8 +104,8 @@ impl RecordWriter {
         HEADER_WORDS + depth
     }
 
-    /// Writes the record into `space`; `unwind` fills in the frames and says how many there are and how the stack
-    /// ended. Returns the record's length in words.
+    /// Writes the record into `space`; `unwind` fills in the frames and says how many there are and
+    /// how the stack ended. Returns the record's length in words.
     ///
     /// *Async-signal-safe* if `unwind` is.
     pub(crate) fn write(

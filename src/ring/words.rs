@@ -19,8 +19,8 @@ mod plain {
         len: usize,
     }
 
-    // SAFETY: the words are plain memory; who may touch which of them is the lane's protocol, and the methods that
-    // touch them are unsafe.
+    // SAFETY: the words are plain memory; who may touch which of them is the lane's protocol, and
+    // the methods that touch them are unsafe.
     unsafe impl Sync for Words {}
 
     impl Words {
@@ -40,8 +40,8 @@ mod plain {
         /// Nobody writes these words while the slice lives.
         pub(in crate::ring) unsafe fn read(&self, start: usize, len: usize) -> &[u64] {
             debug_assert!(start + len <= self.len);
-            // SAFETY: the range lies within the pages, which are initialized (zeroed by the kernel) and aligned; nobody
-            // writes it, by the caller's contract.
+            // SAFETY: the range lies within the pages, which are initialized (zeroed by the kernel)
+            // and aligned; nobody writes it, by the caller's contract.
             unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast::<u64>().add(start), len) }
         }
 

@@ -1,8 +1,8 @@
 //! Slots: what a signal handler finds of its thread, besides what its clock's signal carries.
 //!
-//! A slot is found by its index, which a timer's signal carries, or by the thread's id. The table is an open-addressed one
-//! with room for the threads of a very large process; it lies in memory that a forked child finds zeroed, so that nobody's
-//! threads are taken for the child's.
+//! A slot is found by its index, which a timer's signal carries, or by the thread's id. The table
+//! is an open-addressed one with room for the threads of a very large process; it lies in memory
+//! that a forked child finds zeroed, so that nobody's threads are taken for the child's.
 
 use std::io;
 use std::ptr::NonNull;
@@ -14,7 +14,8 @@ use crate::sys::fork::wiped_on_fork_pages;
 #[cfg(all(test, loom))]
 mod models;
 
-/// How many slots there are, a power of two: 4 MiB of addresses, of which only what was touched takes memory.
+/// How many slots there are, a power of two: 4 MiB of addresses, of which only what was touched
+/// takes memory.
 const SLOTS: usize = if cfg!(loom) { 4 } else { 64 * 1024 };
 /// Slots that are looked at for an id. Ids are given out in turn, so neighbours rarely meet.
 const PROBES: usize = if cfg!(loom) { SLOTS } else { 128 };
@@ -23,7 +24,8 @@ const PROBES: usize = if cfg!(loom) { SLOTS } else { 128 };
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// A [`Holder`]. One word, so that the right to record the thread passes from one to the next at one moment.
+    /// A [`Holder`]. One word, so that the right to record the thread passes from one to the next
+    /// at one moment.
     holder: sync::AtomicU64,
     /// Looks at the thread that the program's filter dropped.
     pub(crate) filtered: AtomicU32,
@@ -31,8 +33,9 @@ pub(crate) struct Slot {
     pub(crate) labels: AtomicPtr<()>,
     /// Weights of the thread's ticks that were lost in the running recording.
     pub(crate) lost: AtomicU64,
-    /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds, and modulo 2^64, because it
-    /// may lie before the thread's beginning; 0 where its ticks say themselves what they stand for.
+    /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds,
+    /// and modulo 2^64, because it may lie before the thread's beginning; 0 where its ticks say
+    /// themselves what they stand for.
     pub(crate) due_ns: AtomicU64,
     /// Periods that the handler is yet to let pass, after a tick that took it long.
     pub(crate) to_pass: AtomicU32,
@@ -40,8 +43,8 @@ pub(crate) struct Slot {
     pub(crate) passed: AtomicU32,
 }
 
-/// Whose slot it is, and who needs it: the running recording, under the thread's serial number (0 where it does not), and the
-/// thread itself, which has labels. The slot is free when nobody does.
+/// Whose slot it is, and who needs it: the running recording, under the thread's serial number (0
+/// where it does not), and the thread itself, which has labels. The slot is free when nobody does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Holder(u64);
 
@@ -51,11 +54,13 @@ impl Holder {
     /// Unlike an unused one, a freed slot does not end a search.
     const FREED: Self = Self(1 << 31);
     const HAS_LABELS: u64 = 1 << 30;
-    /// Somebody puts the thread's id into the slot, and does not know yet whether another one puts it into another slot. Until it is
-    /// known, the thread is not found here, and nobody else takes the slot.
+    /// Somebody puts the thread's id into the slot, and does not know yet whether another one puts
+    /// it into another slot. Until it is known, the thread is not found here, and nobody else takes
+    /// the slot.
     const IS_PENDING: u64 = 1 << 29;
-    /// Another than the thread itself has the right to record it, and its clock does not tick yet: the thread may still take the
-    /// right over, so that it never waits for a clock whose maker has lost its CPU.
+    /// Another than the thread itself has the right to record it, and its clock does not tick yet:
+    /// the thread may still take the right over, so that it never waits for a clock whose maker has
+    /// lost its CPU.
     const IS_PREPARED: u64 = 1 << 28;
     /// The kernel gives out no id above 2^22.
     const TID: u64 = Self::IS_PREPARED - 1;
@@ -122,11 +127,12 @@ impl Holder {
     }
 }
 
-/// What came of asking for the right to record a thread, with which goes the right to make its clock.
+/// What came of asking for the right to record a thread, with which goes the right to make its
+/// clock.
 #[derive(Debug)]
 pub(crate) enum Claim<'s> {
-    /// The caller has it, until it is [released](Slot::release), and is to [confirm](Slot::confirm) it before the clock ticks: the
-    /// slot with its index.
+    /// The caller has it, until it is [released](Slot::release), and is to [confirm](Slot::confirm)
+    /// it before the clock ticks: the slot with its index.
     Granted(u32, &'s Slot),
     /// Another has it, under this serial number.
     Held(u32),
@@ -143,11 +149,13 @@ pub(crate) struct Slots {
     is_recording: AtomicBool,
 }
 
-/// The number that was given out last. A forked child goes on from it, so that what it inherited is not taken for its own.
+/// The number that was given out last. A forked child goes on from it, so that what it inherited is
+/// not taken for its own.
 static LAST_NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// A number for a recording or for a thread, greater than all before it. Recordings and threads are numbered in one row, so that a
-/// thread's number says which recordings it is older than. They are compared as [`is_before`] does. *Async-signal-safe.*
+/// A number for a recording or for a thread, greater than all before it. Recordings and threads are
+/// numbered in one row, so that a thread's number says which recordings it is older than. They are
+/// compared as [`is_before`] does. *Async-signal-safe.*
 pub(crate) fn next_number() -> u32 {
     // 0 says "none".
     match LAST_NUMBER.fetch_add(1, Ordering::Relaxed).wrapping_add(1) {
@@ -211,9 +219,10 @@ impl Slots {
         None
     }
 
-    /// Asks for the right to record a thread under a number that was taken after the thread was seen to exist. Of all who ask,
-    /// the thread itself ([`claim_own`](Self::claim_own)) among them, one has it at a time. Until the caller
-    /// [confirms](Slot::confirm) that the clock is made, the thread can still take the right over.
+    /// Asks for the right to record a thread under a number that was taken after the thread was
+    /// seen to exist. Of all who ask, the thread itself ([`claim_own`](Self::claim_own)) among
+    /// them, one has it at a time. Until the caller [confirms](Slot::confirm) that the clock is
+    /// made, the thread can still take the right over.
     pub(crate) fn claim(&self, tid: i32, serial: u32) -> Claim<'_> {
         self.claim_unless(tid, |holder| match holder.serial() {
             0 => Ok(holder.with_serial(serial).prepared()),
@@ -221,9 +230,10 @@ impl Slots {
         })
     }
 
-    /// As [`claim`](Self::claim), for the calling thread when it begins, and from the first for good. It was given its number before
-    /// it existed, so a lower one on its slot is that of a thread which had its id before and is gone, and a higher one was taken
-    /// for itself. What a thread before it has left in the slot, labels among it, is forgotten.
+    /// As [`claim`](Self::claim), for the calling thread when it begins, and from the first for
+    /// good. It was given its number before it existed, so a lower one on its slot is that of a
+    /// thread which had its id before and is gone, and a higher one was taken for itself. What a
+    /// thread before it has left in the slot, labels among it, is forgotten.
     pub(crate) fn claim_own(&self, tid: i32, serial: u32) -> Claim<'_> {
         if let Some(slot) = self.find(tid) {
             slot.labels.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -253,8 +263,8 @@ impl Slots {
         }
     }
 
-    /// The calling thread's slot, to put labels into, until that is [released](Slot::release_labels). `None` where there are more
-    /// threads than slots.
+    /// The calling thread's slot, to put labels into, until that is
+    /// [released](Slot::release_labels). `None` where there are more threads than slots.
     pub(crate) fn for_labels(&self, tid: i32) -> Option<&Slot> {
         let updated = self.update(tid, |holder| Ok::<_, u32>(holder.with_labels()));
         updated?.ok()
@@ -299,9 +309,10 @@ impl Slots {
         }
     }
 
-    /// Puts a thread that has no slot into a free one, unless somebody else puts it into another one at the same time: a slot that
-    /// was freed while they searched is free to one of them only. As in Purcell and Harris, "Non-blocking hashtables with open
-    /// addressing" (2005): each says what it is about to do, then makes all others begin again that have said so.
+    /// Puts a thread that has no slot into a free one, unless somebody else puts it into another
+    /// one at the same time: a slot that was freed while they searched is free to one of them only.
+    /// As in Purcell and Harris, "Non-blocking hashtables with open addressing" (2005): each says
+    /// what it is about to do, then makes all others begin again that have said so.
     fn insert(&self, tid: i32, own: &Slot, seen: Holder, next: Holder) -> bool {
         let pending = next.pending();
         if !own.exchange(seen, pending) {
@@ -361,8 +372,8 @@ impl Slot {
         self.passed.store(0, Ordering::Relaxed);
     }
 
-    /// The number of the thread in the running recording; 0 where it has none that is [confirmed](Self::confirm).
-    /// *Async-signal-safe.*
+    /// The number of the thread in the running recording; 0 where it has none that is
+    /// [confirmed](Self::confirm). *Async-signal-safe.*
     pub(crate) fn serial(&self) -> u32 {
         let holder = self.holder();
         if holder.is_prepared() {
@@ -372,8 +383,9 @@ impl Slot {
         }
     }
 
-    /// Makes the right that was [claimed](Slots::claim) under that number one for good, and begins the account of the thread, which no
-    /// clock of it may do before: false if the thread has taken the right over, or lost it.
+    /// Makes the right that was [claimed](Slots::claim) under that number one for good, and begins
+    /// the account of the thread, which no clock of it may do before: false if the thread has taken
+    /// the right over, or lost it.
     pub(crate) fn confirm(&self, serial: u32) -> bool {
         loop {
             let holder = self.holder();
@@ -390,7 +402,8 @@ impl Slot {
         }
     }
 
-    /// Gives back the right to record the thread of that number, whose clock is gone. Nothing happens if another has it by now.
+    /// Gives back the right to record the thread of that number, whose clock is gone. Nothing
+    /// happens if another has it by now.
     pub(crate) fn release(&self, serial: u32) {
         self.release_if(|holder| (holder.serial() == serial).then_some(holder.with_serial(0)));
     }
@@ -416,8 +429,8 @@ impl Slot {
     }
 }
 
-/// Whether a number was given out before the other one. They are used up after four billion threads, so half of them are before, and
-/// half after. *Async-signal-safe.*
+/// Whether a number was given out before the other one. They are used up after four billion
+/// threads, so half of them are before, and half after. *Async-signal-safe.*
 pub(crate) fn is_before(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }

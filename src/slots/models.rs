@@ -1,5 +1,6 @@
-//! Loom models of the slots: every interleaving of a thread that begins, the scan that finds it, and threads that come
-//! and go beside it. Run with `RUSTFLAGS="--cfg loom" cargo test --lib models`.
+//! Loom models of the slots: every interleaving of a thread that begins, the scan that finds it,
+//! and threads that come and go beside it. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test --lib models`.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -10,13 +11,15 @@ use super::*;
 const TID: i32 = 4;
 const COLLIDING: i32 = TID + SLOTS as i32;
 
-/// Numbers: of a thread that had the id before and is gone, of the thread itself, and of what a scan gives it.
+/// Numbers: of a thread that had the id before and is gone, of the thread itself, and of what a
+/// scan gives it.
 const GONE: u32 = 1;
 const OWN: u32 = 2;
 const SCANS: u32 = 3;
 
-/// Two who put a thread into a slot can make each other begin again for ever, if each is interrupted again and again just when it
-/// has done so; so a model follows threads that are interrupted three times.
+/// Two who put a thread into a slot can make each other begin again for ever, if each is
+/// interrupted again and again just when it has done so; so a model follows threads that are
+/// interrupted three times.
 fn model(body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -49,7 +52,8 @@ impl World {
         }
     }
 
-    /// Makes a clock for the thread if the claim is granted, and holds until the clock is ready. Whether it did.
+    /// Makes a clock for the thread if the claim is granted, and holds until the clock is ready.
+    /// Whether it did.
     fn arm(&self, claim: Claim<'_>, serial: u32) -> bool {
         let Claim::Granted(index, slot) = claim else {
             return false;

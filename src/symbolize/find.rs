@@ -73,8 +73,8 @@ impl Finder {
         }
         // A file that was replaced by renaming is marked as deleted too.
         let deleted = here.filter(|entry| entry.path.ends_with(DELETED));
-        // Debug information may lie beside the file, and nothing lies beside a link in `/proc`: the path comes first
-        // wherever it can be seen to lead to what was mapped.
+        // Debug information may lie beside the file, and nothing lies beside a link in `/proc`: the
+        // path comes first wherever it can be seen to lead to what was mapped.
         let path = PathBuf::from(&mapping.filename);
         let is_executable = self.executable.as_deref() == Some(&mapping.filename);
         let is_known = !mapping.build_id.is_empty() || is_same_file(&path, EXECUTABLE.as_ref());
@@ -113,7 +113,8 @@ impl Finder {
         }
     }
 
-    /// The entry of `/proc/self/maps` where this mapping begins; none if the profile is of another process or time.
+    /// The entry of `/proc/self/maps` where this mapping begins; none if the profile is of another
+    /// process or time.
     fn entry_of(&self, mapping: &Mapping) -> Option<MapsEntry<'_>> {
         self.maps.entries().find(|entry| {
             (entry.start..entry.end).contains(&mapping.memory_start)

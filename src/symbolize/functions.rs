@@ -25,7 +25,8 @@ pub(super) fn frames<'f>(
 
 /// A function's symbol, of the one in debug information and the linker's.
 ///
-/// Of a function that was compiled with line tables alone, debug information has the last part of the name only.
+/// Of a function that was compiled with line tables alone, debug information has the last part of
+/// the name only.
 fn best_name<'f>(in_debug_info: &'f str, symbol: Option<&'f str>) -> &'f str {
     match symbol {
         Some(symbol) if in_debug_info.is_empty() => symbol,

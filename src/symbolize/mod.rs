@@ -1,23 +1,27 @@
 //! Names for addresses: fills a [`Profile`] with functions, files, lines and inlined frames.
 //!
-//! [`symbolize`] opens the object behind each mapping, checks that it is the one that was mapped, and looks the
-//! addresses up in its debug information and its symbol tables, one object after the other. blazesym does the reading;
-//! which file to read, and what becomes of the names, is decided here. Nothing outlives the call: no cache, no thread.
+//! [`symbolize`] opens the object behind each mapping, checks that it is the one that was mapped,
+//! and looks the addresses up in its debug information and its symbol tables, one object after the
+//! other. blazesym does the reading; which file to read, and what becomes of the names, is decided
+//! here. Nothing outlives the call: no cache, no thread.
 //!
 //! # What it reads
 //!
-//! - The file itself: the running executable through `/proc/self/exe`, a file that was deleted or replaced under a
-//!   running process through `/proc/self/map_files` (which takes `CAP_CHECKPOINT_RESTORE`), the vDSO from memory.
-//! - DWARF 2 to 5, zlib-compressed or not, in it or in the debug file that its `.gnu_debuglink` names: under
-//!   `/usr/lib/debug`, by build id or path, or beside it; then `.symtab`, then `.dynsym`.
+//! - The file itself: the running executable through `/proc/self/exe`, a file that was deleted or
+//!   replaced under a running process through `/proc/self/map_files` (which takes
+//!   `CAP_CHECKPOINT_RESTORE`), the vDSO from memory.
+//! - DWARF 2 to 5, zlib-compressed or not, in it or in the debug file that its `.gnu_debuglink`
+//!   names: under `/usr/lib/debug`, by build id or path, or beside it; then `.symtab`, then
+//!   `.dynsym`.
 //!
 //! # What it does not
 //!
-//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF gives inlined frames only
-//! from a `.dwp` beside the file. zstd-compressed debug sections are not read, a stripped file without
-//! `.gnu_debuglink` has no debug file, and a symbol without a size covers nothing. Where a function begins
-//! (`start_line`) stays open. Some kinds of damage to a file make the library panic: the panic is caught, and what the
-//! process's panic hook does about it, it does; a program built with `panic = "abort"` would end.
+//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF gives
+//! inlined frames only from a `.dwp` beside the file. zstd-compressed debug sections are not read,
+//! a stripped file without `.gnu_debuglink` has no debug file, and a symbol without a size covers
+//! nothing. Where a function begins (`start_line`) stays open. Some kinds of damage to a file make
+//! the library panic: the panic is caught, and what the process's panic hook does about it, it
+//! does; a program built with `panic = "abort"` would end.
 #![forbid(unsafe_code)]
 
 mod find;
@@ -74,14 +78,14 @@ impl fmt::Display for Unsymbolized {
 
 /// Fills in the lines of every location that has none, and the functions that they refer to.
 ///
-/// A location's lines are the inlined frames, innermost first, and then the function itself. Addresses are taken as
-/// they stand in the profile, that is with return addresses already moved back into the call. A function's name is
-/// demangled, its system name is the symbol; the system name is empty where debug information knows the demangled
-/// name alone, because `pprof` would demangle that once more. The `has_…` marks are set on every mapping that gained
-/// what they say.
+/// A location's lines are the inlined frames, innermost first, and then the function itself.
+/// Addresses are taken as they stand in the profile, that is with return addresses already moved
+/// back into the call. A function's name is demangled, its system name is the symbol; the system
+/// name is empty where debug information knows the demangled name alone, because `pprof` would
+/// demangle that once more. The `has_…` marks are set on every mapping that gained what they say.
 ///
-/// A module that cannot be read leaves its locations as they are; so do addresses that no symbol covers. Both are in
-/// the answer, one entry an object, each fit to be a comment of the profile.
+/// A module that cannot be read leaves its locations as they are; so do addresses that no symbol
+/// covers. Both are in the answer, one entry an object, each fit to be a comment of the profile.
 ///
 /// # Examples
 ///
@@ -154,7 +158,8 @@ fn objects(profile: &Profile) -> Vec<ObjectLocations> {
     objects
 }
 
-/// Names one object's locations: by debug information and, where that is missing, damaged or poor, by symbols.
+/// Names one object's locations: by debug information and, where that is missing, damaged or poor,
+/// by symbols.
 fn symbolize_object(
     profile: &mut Profile,
     functions: &mut Functions,

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 /// The name and the system name of a function with this symbol.
 ///
-/// The system name is the symbol, the name is what it demangles to. Where debug information has no symbol at all, only
-/// the name in the source, that one stands for both, unless it has `::` or brackets in it: `pprof` demangles a
-/// function whose two names are equal, and what it makes of `<Vec<T> as Drop>::drop` is `::drop`. It leaves alone what
-/// has two different names, so such a name gets no system name.
+/// The system name is the symbol, the name is what it demangles to. Where debug information has no
+/// symbol at all, only the name in the source, that one stands for both, unless it has `::` or
+/// brackets in it: `pprof` demangles a function whose two names are equal, and what it makes of
+/// `<Vec<T> as Drop>::drop` is `::drop`. It leaves alone what has two different names, so such a
+/// name gets no system name.
 pub(super) fn names(symbol: &str) -> (Cow<'_, str>, &str) {
     // The version of a symbol (`memcpy@@GLIBC_2.14`) is no part of its name.
     let symbol = symbol.split('@').next().unwrap_or(symbol);

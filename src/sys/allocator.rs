@@ -9,17 +9,19 @@ use super::signal::with_signals_blocked;
 /// Growth that is left to the allocator, which will use it again.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// The largest process that is trimmed. In one of two heaps of 128 MiB each another thread's allocation waited for up to
-/// 10 ms, with 512 MiB for 80; and what a large process keeps is small beside it.
+/// The largest process that is trimmed. In one of two heaps of 128 MiB each another thread's
+/// allocation waited for up to 10 ms, with 512 MiB for 80; and what a large process keeps is small
+/// beside it.
 const LARGE_BYTES: u64 = 192 << 20;
 
 /// Does something that allocates much and frees it again, and gives the memory back to the system.
 ///
-/// glibc returns freed memory on its own only from the end of a heap, and each thread keeps some 450 freed chunks for
-/// itself, each of which holds its page. So the work is done by a thread that ends with it (or by the caller, where
-/// no thread can be had), and the heaps are trimmed then. Trimming goes through all free memory of the process, about
-/// a millisecond for some MiB, and may hold up threads that allocate meanwhile; so it is done only if the process did
-/// grow and is not large. A host whose heaps had room has nothing to give back, and is left alone.
+/// glibc returns freed memory on its own only from the end of a heap, and each thread keeps some
+/// 450 freed chunks for itself, each of which holds its page. So the work is done by a thread that
+/// ends with it (or by the caller, where no thread can be had), and the heaps are trimmed then.
+/// Trimming goes through all free memory of the process, about a millisecond for some MiB, and may
+/// hold up threads that allocate meanwhile; so it is done only if the process did grow and is not
+/// large. A host whose heaps had room has nothing to give back, and is left alone.
 pub(crate) fn giving_back<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let before = resident_bytes();
     let mut work = Some(work);

@@ -14,18 +14,20 @@ impl Clock {
     /// Time since the Unix epoch.
     pub(crate) const REALTIME: Self = Self(libc::CLOCK_REALTIME);
 
-    /// Time since some moment in the past. Where the kernel lends its clock to programs (everywhere, as a rule), reading it takes no
-    /// system call. *Async-signal-safe.*
+    /// Time since some moment in the past. Where the kernel lends its clock to programs
+    /// (everywhere, as a rule), reading it takes no system call. *Async-signal-safe.*
     pub(crate) const MONOTONIC: Self = Self(libc::CLOCK_MONOTONIC);
 
     /// CPU time, user and system, of one thread of this process.
     pub(crate) fn thread_cpu(tid: i32) -> Self {
-        // The kernel's encoding (include/linux/posix-timers_types.h): the complement of the id above three bits, of which
-        // 4 says "one thread" and 2 "scheduler time", the nanosecond clock.
+        // The kernel's encoding (include/linux/posix-timers_types.h): the complement of the id
+        // above three bits, of which 4 says "one thread" and 2 "scheduler time", the nanosecond
+        // clock.
         Self((!tid << 3) | 4 | 2)
     }
 
-    /// The time from one of the scheduler's ticks to the next, in nanoseconds: the resolution of the clock that moves with them.
+    /// The time from one of the scheduler's ticks to the next, in nanoseconds: the resolution of
+    /// the clock that moves with them.
     pub(crate) fn scheduler_tick_ns() -> io::Result<u64> {
         let mut resolution = libc::timespec {
             tv_sec: 0,
@@ -41,7 +43,8 @@ impl Clock {
         self.0
     }
 
-    /// The time on this clock, in nanoseconds. Fails where the thread behind the clock is gone. *Async-signal-safe.*
+    /// The time on this clock, in nanoseconds. Fails where the thread behind the clock is
+    /// gone. *Async-signal-safe.*
     pub(crate) fn now_ns(self) -> io::Result<u64> {
         let mut time = libc::timespec {
             tv_sec: 0,

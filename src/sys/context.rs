@@ -2,9 +2,10 @@
 
 use std::sync::OnceLock;
 
-/// The return address that `makecontext` gives to a coroutine's first function. It lies behind no call, but is the first
-/// instruction of the code that goes on to `uc_link`, so unwind data does not say that the stack ends there. `None` where it is not
-/// known: by another C library, which has no such coroutines, and on another machine.
+/// The return address that `makecontext` gives to a coroutine's first function. It lies behind no
+/// call, but is the first instruction of the code that goes on to `uc_link`, so unwind data does
+/// not say that the stack ends there. `None` where it is not known: by another C library, which has
+/// no such coroutines, and on another machine.
 pub(crate) fn coroutine_return() -> Option<u64> {
     static FOUND: OnceLock<Option<u64>> = OnceLock::new();
     *FOUND.get_or_init(find)
@@ -17,8 +18,9 @@ fn find() -> Option<u64> {
     let mut stack = [0_u64; 64];
     // SAFETY: a context is integers and pointers, all of which may be zero.
     let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the context is filled by the first call and changed by the second, which writes to the end of a stack that is large
-    // enough for a function without arguments. Nothing goes to the context.
+    // SAFETY: the context is filled by the first call and changed by the second, which writes to
+    // the end of a stack that is large enough for a function without arguments. Nothing goes to the
+    // context.
     unsafe {
         if libc::getcontext(&mut context) != 0 {
             return None;
@@ -30,8 +32,9 @@ fn find() -> Option<u64> {
     let sp = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
     let offset = sp.checked_sub(stack.as_ptr() as usize)?;
     let address = stack.get(offset / 8).copied().filter(|&word| word != 0)?;
-    // An instruction of one byte before it could be interrupted there; what fills the space between functions is not.
-    // SAFETY: a place in the C library's code, which is neither its first nor ever unmapped.
+    // An instruction of one byte before it could be interrupted there; what fills the space between
+    // functions is not. SAFETY: a place in the C library's code, which is neither its first nor
+    // ever unmapped.
     let before = unsafe { (address as *const u8).sub(1).read() };
     matches!(before, 0x00 | 0x90 | 0xcc).then_some(address)
 }

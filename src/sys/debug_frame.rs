@@ -1,4 +1,5 @@
-//! `.debug_frame` of a loaded object: unwind data for debuggers, which lies in the object's file and not in memory.
+//! `.debug_frame` of a loaded object: unwind data for debuggers, which lies in the object's file
+//! and not in memory.
 //!
 //! Ordinary code, and none that may be in a hurry: a file is opened, for a moment.
 #![forbid(unsafe_code)]
@@ -10,7 +11,8 @@ use super::elf::{Elf, Stored};
 use super::fork::holding_off_forks;
 use super::modules::Module;
 
-/// How many bytes of it there are, of which none are read; 0 where there is none, or the file cannot be had.
+/// How many bytes of it there are, of which none are read; 0 where there is none, or the file
+/// cannot be had.
 pub(crate) fn len(module: &Module) -> usize {
     with_section(module, |_, section| Some(section.len)).unwrap_or(0)
 }
@@ -22,8 +24,8 @@ pub(crate) fn read(module: &Module) -> Option<Vec<u8>> {
     section.restored(bytes)
 }
 
-/// Calls `f` with the section, if the module's file is still where it was, and has one. A fork waits meanwhile, so that no child
-/// inherits the open file.
+/// Calls `f` with the section, if the module's file is still where it was, and has one. A fork
+/// waits meanwhile, so that no child inherits the open file.
 fn with_section<T>(
     module: &Module,
     f: impl FnOnce(&Elf<'_, File>, Stored) -> Option<T>,
@@ -39,7 +41,8 @@ fn with_section<T>(
     })
 }
 
-/// The file of this name, if it is one: to open a pipe or a terminal must not wait, nor make it this process's own.
+/// The file of this name, if it is one: to open a pipe or a terminal must not wait, nor make it
+/// this process's own.
 fn open(path: &str) -> Option<File> {
     // What has no path, the vDSO for instance, has a name in brackets.
     if !path.starts_with('/') {

@@ -1,8 +1,9 @@
-//! The dynamic section of an ELF object in memory: which symbols it defines, and which words the loader fills with their
-//! addresses.
+//! The dynamic section of an ELF object in memory: which symbols it defines, and which words the
+//! loader fills with their addresses.
 //!
-//! Formats: System V ABI, chapter 5; the GNU hash table as glibc's `do_lookup_x` reads it. What a module says of itself is
-//! taken as far as it stays within the module's own readable segments, and no further.
+//! Formats: System V ABI, chapter 5; the GNU hash table as glibc's `do_lookup_x` reads it. What a
+//! module says of itself is taken as far as it stays within the module's own readable segments, and
+//! no further.
 #![forbid(unsafe_code)]
 
 use super::image::Image;
@@ -34,7 +35,8 @@ const SYMBOL_BYTES: usize = 24;
 pub(super) struct Slot {
     /// Where it is, as a link-time address.
     pub(super) address: u64,
-    /// Whether it may be filled at the first call only, and lead to the module's own resolver stub until then.
+    /// Whether it may be filled at the first call only, and lead to the module's own resolver stub
+    /// until then.
     pub(super) may_be_lazy: bool,
 }
 

@@ -1,4 +1,5 @@
-//! `.eh_frame_hdr`: where `.eh_frame` is, and a table to search it by (Linux Standard Base Core, 10.6.2).
+//! `.eh_frame_hdr`: where `.eh_frame` is, and a table to search it by (Linux Standard Base
+//! Core, 10.6.2).
 #![forbid(unsafe_code)]
 
 /// The link-time address of `.eh_frame` that an `.eh_frame_hdr` at `address` names.
@@ -23,8 +24,9 @@ pub(super) fn eh_frame_address(address: u64, hdr: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether a header has its search table, in the one form that linkers give it, and all entries of that lead into `.eh_frame`; both
-/// sections with their link-time addresses. Handlers search the table by code that takes it at its word.
+/// Whether a header has its search table, in the one form that linkers give it, and all entries of
+/// that lead into `.eh_frame`; both sections with their link-time addresses. Handlers search the
+/// table by code that takes it at its word.
 pub(crate) fn is_searchable((address, hdr): (u64, &[u8]), (eh_frame, bytes): (u64, &[u8])) -> bool {
     // Numbers of 4 bytes; those in the table count from the section's beginning.
     let [

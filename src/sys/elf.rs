@@ -1,4 +1,5 @@
-//! Sections of an ELF file, by its section headers. Any bytes will do: what makes no sense is not there.
+//! Sections of an ELF file, by its section headers. Any bytes will do: what makes no sense is not
+//! there.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -157,8 +158,8 @@ impl<'s, S: Source> Elf<'s, S> {
         })
     }
 
-    /// The section of this name, if it is not too large and not compressed by what nobody here undoes (zstd, and the older form that
-    /// gives a section another name).
+    /// The section of this name, if it is not too large and not compressed by what nobody here
+    /// undoes (zstd, and the older form that gives a section another name).
     pub(crate) fn section(&self, name: &[u8]) -> Option<Stored> {
         self.find(|header| {
             let is_it = header.kind == SHT_PROGBITS && self.has_name(header, name)?;

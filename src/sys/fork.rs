@@ -1,7 +1,8 @@
 //! What a forked child does not inherit: state, locks, open files.
 //!
-//! A page marked `MADV_WIPEONFORK` reads as zeros in a child, whoever forked and however: no hook has to run, no
-//! process id to be compared (a child can have its parent's id in a namespace of its own).
+//! A page marked `MADV_WIPEONFORK` reads as zeros in a child, whoever forked and however: no hook
+//! has to run, no process id to be compared (a child can have its parent's id in a namespace of its
+//! own).
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -12,11 +13,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::memory::Pages;
 use super::signal::with_signals_blocked;
 
-/// A value of all-zero-valid type in a page of its own that reads as zeros in a forked child. Never freed.
+/// A value of all-zero-valid type in a page of its own that reads as zeros in a forked child. Never
+/// freed.
 ///
 /// # Safety
 ///
-/// For types that are valid, and mean "nothing", when all their bytes are zero, and that need no drop.
+/// For types that are valid, and mean "nothing", when all their bytes are zero, and that need no
+/// drop.
 pub(crate) unsafe trait Wipeable: Sync + 'static {}
 
 /// Allocates a zeroed `T` that a fork wipes in the child.
@@ -32,7 +35,8 @@ pub(crate) fn wiped_on_fork<T: Wipeable>() -> io::Result<&'static T> {
     // SAFETY: the page was mapped above and belongs to nobody else.
     let wiped = unsafe { libc::madvise(page.as_ptr().cast(), 4096, libc::MADV_WIPEONFORK) };
     if wiped != 0 {
-        // A kernel before 4.14: a hook that the C library runs in the child does it, for children made by `fork`.
+        // A kernel before 4.14: a hook that the C library runs in the child does it, for children
+        // made by `fork`.
         let is_free = |place: &&AtomicPtr<u8>| {
             let (free, page) = (std::ptr::null_mut(), page.as_ptr());
             place
@@ -42,15 +46,16 @@ pub(crate) fn wiped_on_fork<T: Wipeable>() -> io::Result<&'static T> {
         if PAGES_TO_WIPE.iter().find(is_free).is_none() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // SAFETY: the hook is async-signal-safe, as a forked child of a threaded program needs it to be.
+        // SAFETY: the hook is async-signal-safe, as a forked child of a threaded program needs it
+        // to be.
         unsafe { libc::pthread_atfork(None, None, Some(wipe)) };
     }
     // SAFETY: zeroed, aligned, large enough, never freed; zero is valid by the trait's contract.
     Ok(unsafe { page.cast::<T>().as_ref() })
 }
 
-/// Maps `len` zeroed bytes that a fork wipes in the child, and that are never freed. On kernels before 4.14 the child inherits
-/// what they held.
+/// Maps `len` zeroed bytes that a fork wipes in the child, and that are never freed. On kernels
+/// before 4.14 the child inherits what they held.
 pub(crate) fn wiped_on_fork_pages(len: usize) -> io::Result<NonNull<u8>> {
     let pages = Pages::map(len)?;
     let start = NonNull::new(pages.as_ptr()).expect("a mapping is not at 0");
@@ -60,8 +65,8 @@ pub(crate) fn wiped_on_fork_pages(len: usize) -> io::Result<NonNull<u8>> {
     Ok(start)
 }
 
-/// The pages that `wipe` clears. There are few: the recorder has one for the process, the hook of new threads another, and
-/// a page that two made at once is let go by one of them.
+/// The pages that `wipe` clears. There are few: the recorder has one for the process, the hook of
+/// new threads another, and a page that two made at once is let go by one of them.
 static PAGES_TO_WIPE: [AtomicPtr<u8>; 8] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 8];
 
 extern "C" fn wipe() {
@@ -74,7 +79,8 @@ extern "C" fn wipe() {
     }
 }
 
-/// A mutex of the C library's: the kind that may be unlocked in a forked child by the thread that locked it.
+/// A mutex of the C library's: the kind that may be unlocked in a forked child by the thread that
+/// locked it.
 struct ForkLock(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: a pthread mutex is made to be used by several threads.
@@ -120,14 +126,16 @@ extern "C" fn unlock() {
     FORKS.unlock();
 }
 
-/// Runs `f` while no other thread forks through the C library: for what a child must not inherit half done, a lock that `f`
-/// takes or a file that it opens for a moment. Calls do not nest; signals wait, since a handler of the program's may fork, too.
+/// Runs `f` while no other thread forks through the C library: for what a child must not inherit
+/// half done, a lock that `f` takes or a file that it opens for a moment. Calls do not nest;
+/// signals wait, since a handler of the program's may fork, too.
 pub(crate) fn holding_off_forks<T>(f: impl FnOnce() -> T) -> T {
     FORKS.hold(f)
 }
 
-/// As [`holding_off_forks`], for system calls alone: `f` allocates nothing and waits for nobody. For threads that begin, whose
-/// creator may hold the allocator's lock until they run: they must not wait for somebody who waits for that.
+/// As [`holding_off_forks`], for system calls alone: `f` allocates nothing and waits for nobody.
+/// For threads that begin, whose creator may hold the allocator's lock until they run: they must
+/// not wait for somebody who waits for that.
 pub(crate) fn holding_off_forks_briefly<T>(f: impl FnOnce() -> T) -> T {
     FORKS_BRIEFLY.hold(f)
 }

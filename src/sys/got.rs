@@ -1,27 +1,30 @@
-//! The words through which modules call a function of another module (their global offset tables), and putting another function
-//! into them.
+//! The words through which modules call a function of another module (their global offset tables),
+//! and putting another function into them.
 //!
-//! All of it happens while the loader shows its list: it holds its lock, so no module that is shown can be unmapped, and a
-//! fork waits (see [`iterate`]), so no child inherits a page that is writable for a moment. Nothing is allocated meanwhile.
+//! All of it happens while the loader shows its list: it holds its lock, so no module that is shown
+//! can be unmapped, and a fork waits (see [`iterate`]), so no child inherits a page that is
+//! writable for a moment. Nothing is allocated meanwhile.
 //!
 //! # Which words are replaced
 //!
-//! The loader shows a module before it has relocated it, and that goes on under another lock. A word that is replaced before its
-//! turn would be overwritten, or, worse, have the module's place added to it. So a word is left for a later walk unless it
-//! is certain that its module is done:
+//! The loader shows a module before it has relocated it, and that goes on under another lock. A
+//! word that is replaced before its turn would be overwritten, or, worse, have the module's place
+//! added to it. So a word is left for a later walk unless it is certain that its module is done:
 //!
-//! - Most modules have pages that the loader makes read-only as the last step of relocating them (`PT_GNU_RELRO`). They are
-//!   read-only in the maps, which were read when the module was on the list already: the caller took the loader's counters
-//!   before it read the maps, and they are what the walk finds.
-//! - In a module without such pages the word itself must have been relocated. Each is written once, and holds before that a
-//!   zero or a link-time address.
+//! - Most modules have pages that the loader makes read-only as the last step of relocating them
+//!   (`PT_GNU_RELRO`). They are read-only in the maps, which were read when the module was on the
+//!   list already: the caller took the loader's counters before it read the maps, and they are what
+//!   the walk finds.
+//! - In a module without such pages the word itself must have been relocated. Each is written once,
+//!   and holds before that a zero or a link-time address.
 //!
-//! And only words are replaced that hold what they must if nobody else had a hand in it: the function itself, or, where
-//! functions are looked up at the first call, an address in the module's own code, which is the stub that looks it up. One
-//! that leads elsewhere was bound to another definition or has a wrapper already, which would be passed over.
+//! And only words are replaced that hold what they must if nobody else had a hand in it: the
+//! function itself, or, where functions are looked up at the first call, an address in the module's
+//! own code, which is the stub that looks it up. One that leads elsewhere was bound to another
+//! definition or has a wrapper already, which would be passed over.
 //!
-//! A stub that was entered before the walk can look the function up after it, and so undo it for that word. The next walk
-//! finds the word again.
+//! A stub that was entered before the walk can look the function up after it, and so undo it for
+//! that word. The next walk finds the word again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,8 +56,8 @@ pub(super) struct Replacement {
 
 /// The address of the function `name` in the first module that defines it.
 ///
-/// Not by asking `dlsym`: in an executable at a fixed address that can answer the executable's own stub, which calls
-/// through the very word that is about to be replaced.
+/// Not by asking `dlsym`: in an executable at a fixed address that can answer the executable's own
+/// stub, which calls through the very word that is about to be replaced.
 pub(super) fn definition(name: &[u8]) -> Option<usize> {
     let mut found = None;
     iterate(&mut |info| {
@@ -75,8 +78,8 @@ fn next_walk() -> usize {
     WALKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
 }
 
-/// Replaces the function in all modules that are relocated. `generation` was taken before `maps` were read; `None` if the
-/// list has changed since.
+/// Replaces the function in all modules that are relocated. `generation` was taken before `maps`
+/// were read; `None` if the list has changed since.
 pub(super) fn replace(what: Replacement, generation: Generation, maps: &Maps) -> Option<Outcome> {
     let protections = Protections::new(maps);
     let page = page_bytes();
@@ -123,7 +126,8 @@ enum Slotted {
     Left,
 }
 
-/// The function's words in a module that does not define it itself. One that does is the function's own room.
+/// The function's words in a module that does not define it itself. One that does is the function's
+/// own room.
 fn slots(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
@@ -184,11 +188,11 @@ fn replace_in(
     }
 }
 
-/// Puts back what was replaced, in the modules that are still there. A word that leads to something else by now is left: a
-/// wrapper was put on top, or the function was looked up meanwhile.
+/// Puts back what was replaced, in the modules that are still there. A word that leads to something
+/// else by now is left: a wrapper was put on top, or the function was looked up meanwhile.
 pub(super) fn restore(name: &'static [u8], stand_in: usize) {
-    // Without the maps, by what they were when the word was replaced. A word that holds the stand-in is of a module that was
-    // there before they were read, so they are true of it.
+    // Without the maps, by what they were when the word was replaced. A word that holds the
+    // stand-in is of a module that was there before they were read, so they are true of it.
     let protections = Maps::read().ok().map(|maps| Protections::new(&maps));
     let page = page_bytes();
     let walk = next_walk();
@@ -204,7 +208,8 @@ pub(super) fn restore(name: &'static [u8], stand_in: usize) {
                 let known = protections.as_ref();
                 let known = known.map_or(Some(original.protection()), |all| all.of(slot as u64));
                 let is_left = match known.filter(|p| p & libc::PROT_READ != 0) {
-                    // SAFETY: an aligned word of a loaded module that can be read, on a page that has this protection.
+                    // SAFETY: an aligned word of a loaded module that can be read, on a page that
+                    // has this protection.
                     Some(protection) => unsafe {
                         word(slot).load(Ordering::Relaxed) == stand_in
                             && !exchange(slot, stand_in, original.value(), protection, page)
@@ -228,12 +233,13 @@ pub(super) fn restore(name: &'static [u8], stand_in: usize) {
 ///
 /// It is aligned and can be read, and stays while the reference is used.
 unsafe fn word<'a>(slot: usize) -> &'a AtomicUsize {
-    // SAFETY: the caller's contract; what other threads do with it is a load or a store of the whole word.
+    // SAFETY: the caller's contract; what other threads do with it is a load or a store of the
+    // whole word.
     unsafe { AtomicUsize::from_ptr(slot as *mut usize) }
 }
 
-/// Changes a word in one step, if it is what is expected. A page that cannot be written can be for that moment, and is then
-/// again what it was.
+/// Changes a word in one step, if it is what is expected. A page that cannot be written can be for
+/// that moment, and is then again what it was.
 ///
 /// # Safety
 ///
@@ -249,7 +255,8 @@ unsafe fn exchange(
     let is_writable = protection & libc::PROT_WRITE != 0;
     if !is_writable {
         let writable = protection | libc::PROT_WRITE;
-        // SAFETY: a page of a module that the loader keeps in place; nobody relies on a write to it being refused.
+        // SAFETY: a page of a module that the loader keeps in place; nobody relies on a write to it
+        // being refused.
         if unsafe { libc::mprotect(start, page as usize, writable) } != 0 {
             return false;
         }

@@ -1,4 +1,5 @@
-//! An ELF object in memory, read through its program headers: no file is opened, no section header needed.
+//! An ELF object in memory, read through its program headers: no file is opened, no section header
+//! needed.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -15,15 +16,16 @@ pub(super) struct Image<'l> {
     bias: u64,
     name: &'l CStr,
     headers: &'l [libc::Elf64_Phdr],
-    /// What is to be added to a link-time address for where the object's bytes are: its bias, unless they were copied.
+    /// What is to be added to a link-time address for where the object's bytes are: its bias,
+    /// unless they were copied.
     to_bytes: u64,
 }
 
 impl<'l> Image<'l> {
     /// # Safety
     ///
-    /// `info` is what the loader passes to a callback of `dl_iterate_phdr` that is still running. `None` for an entry
-    /// without program headers.
+    /// `info` is what the loader passes to a callback of `dl_iterate_phdr` that is still running.
+    /// `None` for an entry without program headers.
     pub(super) unsafe fn new(info: &'l libc::dl_phdr_info) -> Option<Self> {
         if info.dlpi_phdr.is_null() || info.dlpi_phnum == 0 {
             return None;
@@ -44,7 +46,8 @@ impl<'l> Image<'l> {
         })
     }
 
-    /// An object whose bytes were copied, from the link-time address `start` on; it has no name of the loader's.
+    /// An object whose bytes were copied, from the link-time address `start` on; it has no name of
+    /// the loader's.
     ///
     /// # Safety
     ///
@@ -73,8 +76,9 @@ impl<'l> Image<'l> {
         let end = address.checked_add(len)?;
         (end <= segment.p_vaddr + segment.p_filesz).then_some(())?;
         let start = self.to_bytes.wrapping_add(address) as *const u8;
-        // SAFETY: within a readable segment, which was copied, or which the loader keeps mapped while it holds its lock. Unwind sections, notes, and
-        // the dynamic section with its tables are not written after the object was put on the loader's list.
+        // SAFETY: within a readable segment, which was copied, or which the loader keeps mapped
+        // while it holds its lock. Unwind sections, notes, and the dynamic section with its tables
+        // are not written after the object was put on the loader's list.
         Some(unsafe { std::slice::from_raw_parts(start, len as usize) })
     }
 
@@ -123,9 +127,9 @@ impl<'l> Image<'l> {
         self.bytes(header.p_vaddr, header.p_filesz)
     }
 
-    /// The table that a pointer of the dynamic section leads to, and what follows in its segment's file. glibc has turned most
-    /// such pointers into addresses of this process; those of the vDSO, and of any object whose dynamic section cannot be
-    /// written, are link-time addresses still.
+    /// The table that a pointer of the dynamic section leads to, and what follows in its segment's
+    /// file. glibc has turned most such pointers into addresses of this process; those of the vDSO,
+    /// and of any object whose dynamic section cannot be written, are link-time addresses still.
     pub(super) fn table(&self, pointer: u64) -> Option<&'l [u8]> {
         let relocated = pointer.checked_sub(self.bias);
         let address = relocated.filter(|&a| self.segment_of(a).is_some());
@@ -135,7 +139,8 @@ impl<'l> Image<'l> {
         self.bytes(address, end - address)
     }
 
-    /// The address in this process of a word that the loader fills, if it is a word of a segment that it can write.
+    /// The address in this process of a word that the loader fills, if it is a word of a segment
+    /// that it can write.
     pub(super) fn slot(&self, link_time: u64) -> Option<usize> {
         let address = usize::try_from(self.address(link_time)).ok()?;
         let is_within = self.is_written_at(link_time, size_of::<usize>() as u64);
@@ -151,8 +156,8 @@ impl<'l> Image<'l> {
         })
     }
 
-    /// The pages that the loader makes read-only when it has relocated the object, rounded as it rounds them; `None` where it
-    /// makes none so. They can be written before that.
+    /// The pages that the loader makes read-only when it has relocated the object, rounded as it
+    /// rounds them; `None` where it makes none so. They can be written before that.
     pub(super) fn sealed_pages(&self, page: u64) -> Option<std::ops::Range<u64>> {
         let mut headers = self.headers.iter();
         let header = headers.find(|h| h.p_type == libc::PT_GNU_RELRO)?;
@@ -201,8 +206,8 @@ impl<'l> Image<'l> {
         Some((header.p_vaddr, self.bytes(header.p_vaddr, header.p_filesz)?))
     }
 
-    /// Whether this is the object that `module` was copied from. A build id says so; where there is none, the search table of
-    /// the unwind data, which holds the place of every function.
+    /// Whether this is the object that `module` was copied from. A build id says so; where there is
+    /// none, the search table of the unwind data, which holds the place of every function.
     pub(super) fn is(&self, module: &Module) -> bool {
         self.bias == module.bias
             && self.range() == module.range
@@ -257,7 +262,8 @@ impl<'l> Image<'l> {
         })
     }
 
-    /// The section has no length of its own in the program headers: it ends with an entry of length 0, or with its segment.
+    /// The section has no length of its own in the program headers: it ends with an entry of length
+    /// 0, or with its segment.
     fn eh_frame(&self, address: u64) -> Option<&'l [u8]> {
         let segment = self.segment_of(address)?;
         let all = self.bytes(address, segment.p_vaddr + segment.p_filesz - address)?;
@@ -287,7 +293,8 @@ impl<'l> Image<'l> {
         all.get(..end)
     }
 
-    /// The kernel's name for the file; the loader's is what the program asked for, a link or a relative path at times.
+    /// The kernel's name for the file; the loader's is what the program asked for, a link or a
+    /// relative path at times.
     fn path(&self, entry: Option<&MapsEntry<'_>>) -> String {
         let path = entry
             .map(|entry| entry.path)

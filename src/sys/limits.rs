@@ -8,7 +8,8 @@ use std::fs;
 
 use super::fork::holding_off_forks;
 
-/// How many signals may be queued for the processes of this user, each timer's counting for one (`RLIMIT_SIGPENDING`).
+/// How many signals may be queued for the processes of this user, each timer's counting for one
+/// (`RLIMIT_SIGPENDING`).
 pub(crate) fn pending_signals_limit() -> u64 {
     limit(libc::RLIMIT_SIGPENDING as libc::c_int)
 }

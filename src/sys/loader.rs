@@ -4,8 +4,9 @@ use super::fork::holding_off_forks;
 
 /// Calls `f` for each loaded object, in the loader's order, until it answers false.
 ///
-/// `dl_iterate_phdr` holds a lock of the loader's, which a C library does not set free in a forked child: a fork at that moment
-/// by another thread would leave the child with a lock that nobody holds and nobody can take. So a fork waits.
+/// `dl_iterate_phdr` holds a lock of the loader's, which a C library does not set free in a forked
+/// child: a fork at that moment by another thread would leave the child with a lock that nobody
+/// holds and nobody can take. So a fork waits.
 pub(super) fn iterate(f: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe extern "C" fn callback(
         info: *mut libc::dl_phdr_info,

@@ -104,7 +104,8 @@ impl Maps {
     }
 }
 
-/// `start-end perms offset dev inode   path`; a path may hold spaces. `at` is where in the text the line begins.
+/// `start-end perms offset dev inode path`; a path may hold spaces. `at` is where in the text the
+/// line begins.
 fn parse_line(line: &[u8], at: usize) -> Option<Line> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let (start, dash) = hex(line, 0)?;

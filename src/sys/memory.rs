@@ -3,8 +3,8 @@
 use std::io;
 use std::ptr::NonNull;
 
-/// Anonymous zeroed memory straight from the kernel: untouched pages take no space, and it all goes back when it is
-/// dropped, whatever the host's allocator would do.
+/// Anonymous zeroed memory straight from the kernel: untouched pages take no space, and it all goes
+/// back when it is dropped, whatever the host's allocator would do.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
@@ -54,12 +54,14 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own mapping, and whoever holds the value holds the only way to it.
+        // SAFETY: the range is this value's own mapping, and whoever holds the value holds the only
+        // way to it.
         unsafe { libc::munmap(self.as_ptr().cast(), self.len) };
     }
 }
 
-/// Copies memory of this process that may be gone the next moment; `None` where it cannot be read to its end.
+/// Copies memory of this process that may be gone the next moment; `None` where it cannot be read
+/// to its end.
 pub(super) fn copy_from(address: u64, into: &mut [u8]) -> Option<()> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
@@ -70,7 +72,8 @@ pub(super) fn copy_from(address: u64, into: &mut [u8]) -> Option<()> {
         iov_len: into.len(),
     };
     let pid = std::process::id() as libc::pid_t;
-    // SAFETY: the kernel writes into the slice, as much as it says, and checks the other address itself.
+    // SAFETY: the kernel writes into the slice, as much as it says, and checks the other address
+    // itself.
     let copied = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
     usize::try_from(copied)
         .is_ok_and(|copied| copied == into.len())
@@ -111,7 +114,8 @@ impl Window {
             iov_base: page as *mut libc::c_void,
             iov_len: PAGE as usize,
         };
-        // SAFETY: the kernel writes into the window, as much as it says, and checks the other address itself.
+        // SAFETY: the kernel writes into the window, as much as it says, and checks the other
+        // address itself.
         let copied = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
         (copied == PAGE as isize).then(|| self.page = page)
     }
@@ -119,8 +123,9 @@ impl Window {
 
 /// Reads words of the interrupted thread's stack, from its stack pointer up to a limit.
 ///
-/// Where the stack is known to stay, words are loaded. From any other, a coroutine's for instance, which another thread
-/// can unmap at this moment, the kernel copies page by page (0.3 µs each), and says so if it cannot.
+/// Where the stack is known to stay, words are loaded. From any other, a coroutine's for instance,
+/// which another thread can unmap at this moment, the kernel copies page by page (0.3 µs each), and
+/// says so if it cannot.
 ///
 /// *Async-signal-safe.*
 #[derive(Debug)]
@@ -184,8 +189,9 @@ impl<'w> StackReader<'w> {
         self.read_copy(address)
     }
 
-    /// The same, copied also where the stack stays, if copying is allowed: a thread can protect pages of its own stack, as a guard of a
-    /// coroutine's in there, and an address that nothing proves may lead to one.
+    /// The same, copied also where the stack stays, if copying is allowed: a thread can protect
+    /// pages of its own stack, as a guard of a coroutine's in there, and an address that nothing
+    /// proves may lead to one.
     pub(crate) fn read_with_care(&mut self, address: u64) -> Option<u64> {
         if let Some(word) = self.read_copy(address) {
             return Some(word);

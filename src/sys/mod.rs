@@ -2,7 +2,8 @@
 //!
 //! # What is async-signal-safe
 //!
-//! A handler, and what it reaches, calls only what is listed here; everything else in this room is ordinary code.
+//! A handler, and what it reaches, calls only what is listed here; everything else in this room is
+//! ordinary code.
 //!
 //! | item | what it does there |
 //! |---|---|

@@ -1,8 +1,9 @@
 //! Loaded ELF objects: path, build id, executable segments, and a copy of their unwind sections.
 //!
-//! Everything comes from the dynamic loader's own list (what is not in it: `unlisted.rs`) and the program headers in memory, so
-//! stripped, deleted and sectionless files are no special case. The loader holds its lock while it shows the list, so an object cannot be
-//! unmapped while it is being copied from.
+//! Everything comes from the dynamic loader's own list (what is not in it: `unlisted.rs`) and the
+//! program headers in memory, so stripped, deleted and sectionless files are no special case. The
+//! loader holds its lock while it shows the list, so an object cannot be unmapped while it is being
+//! copied from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use super::loader::iterate;
 use super::maps::{FileId, Maps};
 use super::unlisted::unlisted;
 
-/// An executable segment, in addresses of this process; bounds are whole pages, as in `/proc/self/maps`.
+/// An executable segment, in addresses of this process; bounds are whole pages, as in
+/// `/proc/self/maps`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Segment {
     pub(crate) start: u64,
@@ -28,7 +30,8 @@ impl Segment {
     }
 }
 
-/// What a loaded object is, without its unwind data: small enough to be remembered after it is gone.
+/// What a loaded object is, without its unwind data: small enough to be remembered after it is
+/// gone.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Object {
     /// The path as the kernel names it, without ` (deleted)`; `[vdso]` for the vDSO.
@@ -41,7 +44,8 @@ pub(crate) struct Object {
     pub(crate) code: Vec<Segment>,
 }
 
-/// A section copied out of an object: its bytes and the link-time address that pointers in it count from.
+/// A section copied out of an object: its bytes and the link-time address that pointers in it count
+/// from.
 #[derive(Clone)]
 pub(crate) struct Section {
     pub(crate) address: u64,
@@ -82,7 +86,8 @@ impl Module {
     }
 }
 
-/// How many objects have been loaded and unloaded since the process began: while it stays the same, so does the list.
+/// How many objects have been loaded and unloaded since the process began: while it stays the same,
+/// so does the list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Generation {
     adds: u64,
@@ -109,8 +114,9 @@ impl Generation {
     }
 }
 
-/// All loaded objects in the loader's order, the main executable first, and behind them those that it does not list. One that is unchanged since `known` was made is
-/// taken from there, so that its unwind data is not copied again.
+/// All loaded objects in the loader's order, the main executable first, and behind them those that
+/// it does not list. One that is unchanged since `known` was made is taken from there, so that its
+/// unwind data is not copied again.
 pub(crate) fn loaded<'k>(
     known: impl Iterator<Item = &'k Arc<Module>> + Clone,
     maps: &Maps,

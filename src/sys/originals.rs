@@ -1,7 +1,9 @@
-//! What stood in the words that were replaced: kept for the process, without a lock and without the host's heap.
+//! What stood in the words that were replaced: kept for the process, without a lock and without the
+//! host's heap.
 //!
-//! The table is changed by one thread at a time, the one that walks the loader's list, and a fork waits for the end of that
-//! walk. So a forked child inherits a table that is true, and can put back with it what its parent had replaced.
+//! The table is changed by one thread at a time, the one that walks the loader's list, and a fork
+//! waits for the end of that walk. So a forked child inherits a table that is true, and can put
+//! back with it what its parent had replaced.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -13,7 +15,8 @@ static TABLE: [Original; PLACES] = [const { Original::none() }; PLACES];
 /// Places from here on were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// A word that was replaced. All fields are atomics so that the table can be a static; they order nothing.
+/// A word that was replaced. All fields are atomics so that the table can be a static; they order
+/// nothing.
 #[derive(Debug)]
 pub(super) struct Original {
     /// Where the word is; 0 in a place that is free.
@@ -40,8 +43,8 @@ impl Original {
         places().find(|p| p.slot.load(Ordering::Relaxed) == slot)
     }
 
-    /// Keeps what stands at an address, instead of what was kept for it before: that was another module's, at the same
-    /// address. `None` if the table is full.
+    /// Keeps what stands at an address, instead of what was kept for it before: that was another
+    /// module's, at the same address. `None` if the table is full.
     pub(super) fn keep(
         slot: usize,
         value: usize,

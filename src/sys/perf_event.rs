@@ -1,8 +1,10 @@
-//! Sampling by the kernel's software task clock (perf_event_open(2)): a high-resolution timer that runs while a thread does.
+//! Sampling by the kernel's software task clock (perf_event_open(2)): a high-resolution timer that
+//! runs while a thread does.
 //!
-//! Unlike a POSIX timer, whose expiries are looked at when the scheduler ticks, it interrupts at each period. An event is a file
-//! descriptor, with all that comes with it: a forked child inherits it, and a program that closes descriptors which are not
-//! its own closes this one. So an event is disabled before it is closed, and only closed while its number still means it.
+//! Unlike a POSIX timer, whose expiries are looked at when the scheduler ticks, it interrupts at
+//! each period. An event is a file descriptor, with all that comes with it: a forked child inherits
+//! it, and a program that closes descriptors which are not its own closes this one. So an event is
+//! disabled before it is closed, and only closed while its number still means it.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -14,7 +16,8 @@ use super::fork::holding_off_forks_briefly;
 use super::limits::{open_files, open_files_limit};
 use super::thread::current_tid;
 
-/// An event that sends a signal to one thread for each period of CPU time that the thread uses; closed on drop.
+/// An event that sends a signal to one thread for each period of CPU time that the thread uses;
+/// closed on drop.
 #[derive(Debug)]
 pub(crate) struct TaskClock {
     fd: RawFd,
@@ -22,7 +25,8 @@ pub(crate) struct TaskClock {
     id: u64,
 }
 
-/// `struct perf_event_attr` as its first version has it, which every kernel takes (include/uapi/linux/perf_event.h).
+/// `struct perf_event_attr` as its first version has it, which every kernel takes
+/// (include/uapi/linux/perf_event.h).
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -66,13 +70,15 @@ const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 
 impl TaskClock {
-    /// An event on one thread of this process, which counts its time in the kernel only `with_kernel`, and which ticks every
-    /// `period`. It is silent until it is told to [`send`](Self::send) a signal.
+    /// An event on one thread of this process, which counts its time in the kernel only
+    /// `with_kernel`, and which ticks every `period`. It is silent until it is told to
+    /// [`send`](Self::send) a signal.
     ///
     /// # Errors
     ///
-    /// `EACCES` or `EPERM` where the system does not allow it (`perf_event_paranoid`, a sandbox), `EMFILE` where there is no
-    /// descriptor left, `ESRCH` where the thread is gone, `ENOSYS` or `ENOENT` on a kernel without perf events.
+    /// `EACCES` or `EPERM` where the system does not allow it (`perf_event_paranoid`, a sandbox),
+    /// `EMFILE` where there is no descriptor left, `ESRCH` where the thread is gone, `ENOSYS` or
+    /// `ENOENT` on a kernel without perf events.
     pub(crate) fn for_thread(tid: i32, period: Duration, with_kernel: bool) -> io::Result<Self> {
         let attributes = Attributes {
             r#type: PERF_TYPE_SOFTWARE,
@@ -142,7 +148,8 @@ impl TaskClock {
         self.fd
     }
 
-    /// Whether the number still means this event: the program may have closed it, and opened something else.
+    /// Whether the number still means this event: the program may have closed it, and opened
+    /// something else.
     pub(crate) fn is_open(&self) -> bool {
         id(self.fd) == Some(self.id)
     }
@@ -152,8 +159,8 @@ impl Drop for TaskClock {
     fn drop(&mut self) {
         if self.is_open() {
             forget(self.fd);
-            // Disabled, because a forked child may hold the descriptor, and the event with it, for longer.
-            // SAFETY: the descriptor means this event, which this value owns.
+            // Disabled, because a forked child may hold the descriptor, and the event with it, for
+            // longer. SAFETY: the descriptor means this event, which this value owns.
             unsafe {
                 libc::ioctl(self.fd, PERF_EVENT_IOC_DISABLE, 0);
                 libc::close(self.fd);
@@ -162,14 +169,16 @@ impl Drop for TaskClock {
     }
 }
 
-/// Has the kernel make room for `count` more events at once. A process of several threads waits for all CPUs to pass through the
-/// scheduler each time that its table of descriptors grows, which is when their number doubles.
+/// Has the kernel make room for `count` more events at once. A process of several threads waits for
+/// all CPUs to pass through the scheduler each time that its table of descriptors grows, which is
+/// when their number doubles.
 pub(crate) fn make_room(count: u64) {
     let highest = open_files().saturating_add(count).min(open_files_limit());
     let Ok(highest) = RawFd::try_from(highest.saturating_sub(1)) else {
         return;
     };
-    // An event, so that a child that is forked meanwhile closes it. Forks are not held off for that long.
+    // An event, so that a child that is forked meanwhile closes it. Forks are not held off for that
+    // long.
     let Ok(event) = TaskClock::for_thread(current_tid(), Duration::from_secs(1), false) else {
         return;
     };
@@ -193,7 +202,8 @@ static CHILDREN_CLOSE: Once = Once::new();
 /// Has forked children close the descriptor. False for a number that is too high.
 fn note(fd: RawFd) -> bool {
     CHILDREN_CLOSE.call_once(|| {
-        // SAFETY: the hook makes system calls and changes atomics, as a forked child of a threaded program may.
+        // SAFETY: the hook makes system calls and changes atomics, as a forked child of a threaded
+        // program may.
         unsafe { libc::pthread_atfork(None, None, Some(close_inherited)) };
     });
     let Some(word) = OPEN.get(fd as usize / 64) else {
@@ -228,12 +238,13 @@ extern "C" fn close_inherited() {
 /// The number of the event behind a descriptor; `None` where it is not one.
 fn id(fd: RawFd) -> Option<u64> {
     let mut id = 0_u64;
-    // SAFETY: the request writes a u64 for perf events, and is unknown to anything else (its number has perf's own `$`).
+    // SAFETY: the request writes a u64 for perf events, and is unknown to anything else (its number
+    // has perf's own `$`).
     (unsafe { libc::ioctl(fd, PERF_EVENT_IOC_ID, &raw mut id) } == 0).then_some(id)
 }
 
-/// Changes the period of the event behind a descriptor; the next tick comes a whole new period from now.
-/// *Async-signal-safe.*
+/// Changes the period of the event behind a descriptor; the next tick comes a whole new period from
+/// now. *Async-signal-safe.*
 pub(crate) fn set_period(fd: RawFd, period_ns: u64) {
     // SAFETY: the request reads a u64 for perf events, and is unknown to anything else.
     unsafe { libc::ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const period_ns) };
@@ -257,7 +268,8 @@ pub(crate) mod open {
     /// Closes them, as a program does that closes every descriptor it does not know.
     pub(crate) fn close_all() {
         for fd in all() {
-            // SAFETY: a clock asks whether a descriptor is still its event before it uses the descriptor.
+            // SAFETY: a clock asks whether a descriptor is still its event before it uses the
+            // descriptor.
             unsafe { libc::close(fd) };
         }
     }
@@ -275,7 +287,8 @@ mod tests {
         };
         assert!(clock.is_open());
         let file = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: replaces the event by a file, as a program does that closes what it does not know and opens its own.
+        // SAFETY: replaces the event by a file, as a program does that closes what it does not know
+        // and opens its own.
         unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), clock.fd()) };
         assert!(!clock.is_open());
         let fd = clock.fd();

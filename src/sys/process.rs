@@ -1,7 +1,7 @@
 //! The process's own rights.
 
-/// Whether the process runs with other rights than the user or group that started it (setuid, setgid, file
-/// capabilities), so that the environment is not to be trusted.
+/// Whether the process runs with other rights than the user or group that started it (setuid,
+/// setgid, file capabilities), so that the environment is not to be trusted.
 pub(crate) fn has_elevated_rights() -> bool {
     // SAFETY: none of the calls takes a pointer or can fail.
     unsafe {

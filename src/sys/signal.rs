@@ -17,8 +17,10 @@ pub(crate) enum Installed {
 
 /// Makes `handler` the handler of `signal`, unless a handler other than it is installed.
 ///
-/// All signals but those of a fault are blocked while it runs, so that no other handler can interrupt it and jump away with
-/// what it holds, and the host's crash reporter still sees a fault; it runs on the alternate stack where the thread has one, and interrupted system calls are restarted.
+/// All signals but those of a fault are blocked while it runs, so that no other handler can
+/// interrupt it and jump away with what it holds, and the host's crash reporter still sees a fault;
+/// it runs on the alternate stack where the thread has one, and interrupted system calls are
+/// restarted.
 pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Installed> {
     let current = action(signal)?;
     if current.sa_sigaction == handler as usize {
@@ -31,8 +33,8 @@ pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Insta
     let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
     new.sa_sigaction = handler as usize;
     new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-    // Not sigfillset, which leaves out the signals that the C library keeps for itself (cancellation is one).
-    // SAFETY: a sigset_t is a bit set; all bits may be set.
+    // Not sigfillset, which leaves out the signals that the C library keeps for itself
+    // (cancellation is one). SAFETY: a sigset_t is a bit set; all bits may be set.
     unsafe {
         std::ptr::from_mut(&mut new.sa_mask).write_bytes(0xff, 1);
         unblock_faults(&mut new.sa_mask);
@@ -69,7 +71,8 @@ fn action(signal: libc::c_int) -> io::Result<libc::sigaction> {
 /// Where a signal came from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tick {
-    /// A POSIX timer: the cookie it was made with, and the expiries since the last signal beyond the first.
+    /// A POSIX timer: the cookie it was made with, and the expiries since the last signal beyond
+    /// the first.
     Timer { cookie: u64, overrun: u32 },
     /// A file descriptor that was told to send it: a perf event.
     Descriptor { fd: libc::c_int },
@@ -81,7 +84,8 @@ pub(crate) enum Tick {
     Other,
 }
 
-/// `siginfo_t` of a POSIX timer's signal, as the kernel lays it out (include/uapi/asm-generic/siginfo.h).
+/// `siginfo_t` of a POSIX timer's signal, as the kernel lays it out
+/// (include/uapi/asm-generic/siginfo.h).
 #[repr(C)]
 struct TimerInfo {
     si_signo: libc::c_int,
@@ -116,7 +120,8 @@ struct QueuedInfo {
     si_value: u64,
 }
 
-/// The `si_code` of a [`Tick::Look`]. Negative codes are for programs to use, and no C library uses this one.
+/// The `si_code` of a [`Tick::Look`]. Negative codes are for programs to use, and no C library uses
+/// this one.
 const LOOK: libc::c_int = -0x5350;
 
 /// `si_code` of a descriptor's signal: `POLL_IN` to `POLL_HUP` (sigaction(2)).
@@ -143,7 +148,8 @@ impl Tick {
                 }
             }
             code if POLL.contains(&code) => {
-                // SAFETY: such a code says that a descriptor's fields are the ones that were filled in.
+                // SAFETY: such a code says that a descriptor's fields are the ones that were filled
+                // in.
                 let info = unsafe { &*info.cast::<DescriptorInfo>() };
                 Self::Descriptor { fd: info.si_fd }
             }
@@ -244,8 +250,8 @@ pub(crate) mod forged {
     }
 }
 
-/// Puts errno back when dropped: a handler must not change what the interrupted code is about to read.
-/// *Async-signal-safe.*
+/// Puts errno back when dropped: a handler must not change what the interrupted code is about to
+/// read. *Async-signal-safe.*
 #[derive(Debug)]
 pub(crate) struct ErrnoGuard(libc::c_int);
 
@@ -296,13 +302,14 @@ pub(crate) fn block(signals: [libc::c_int; 2]) {
     }
 }
 
-/// Runs `f` with every signal blocked that can be sent from outside, so that a thread begun in it starts that way.
-/// Signals that a fault raises stay as they are: the host's crash reporter sees a fault of ours, too.
+/// Runs `f` with every signal blocked that can be sent from outside, so that a thread begun in it
+/// starts that way. Signals that a fault raises stay as they are: the host's crash reporter sees a
+/// fault of ours, too.
 pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the calls initialize `set` before they change it, and `old` when they fill it; none of them can fail with
-    // these arguments.
+    // SAFETY: the calls initialize `set` before they change it, and `old` when they fill it; none
+    // of them can fail with these arguments.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         unblock_faults(set.as_mut_ptr());

@@ -1,18 +1,19 @@
 //! A stack of our own for the handler to work on.
 //!
-//! Threads have small stacks, and an alternate signal stack is smaller still (8 KiB under Rust's standard library, of
-//! which the signal frame takes up to 4), while evaluating a row of unwind data takes gimli more than 10 KiB. So the
-//! handler leaves the interrupted stack at once.
+//! Threads have small stacks, and an alternate signal stack is smaller still (8 KiB under Rust's
+//! standard library, of which the signal frame takes up to 4), while evaluating a row of unwind
+//! data takes gimli more than 10 KiB. So the handler leaves the interrupted stack at once.
 
 use std::io;
 
 use super::memory::Pages;
 
-/// Usable bytes: what evaluating takes in a build without optimization, several times over. Untouched pages take no memory.
+/// Usable bytes: what evaluating takes in a build without optimization, several times over.
+/// Untouched pages take no memory.
 const STACK_BYTES: usize = 128 * 1024;
 const GUARD_BYTES: usize = 4096;
-/// Left free above the first frame, which by the calling conventions may look at arguments there (libc's `syscall` loads
-/// as many as there could be).
+/// Left free above the first frame, which by the calling conventions may look at arguments there
+/// (libc's `syscall` loads as many as there could be).
 const TOP_BYTES: usize = 128;
 
 /// A stack with a guard page below it.
@@ -37,7 +38,8 @@ impl Stack {
     ///
     /// # Safety
     ///
-    /// Nobody else uses this stack until the call returns, and `f` returns: it neither unwinds nor jumps out.
+    /// Nobody else uses this stack until the call returns, and `f` returns: it neither unwinds nor
+    /// jumps out.
     pub(crate) unsafe fn run<F: FnOnce()>(&self, f: F) {
         extern "C" fn call<F: FnOnce()>(f: *mut Option<F>) {
             // SAFETY: the pointer to the caller's local below, which outlives the call.
@@ -46,9 +48,11 @@ impl Stack {
             }
         }
         let mut f = Some(f);
-        // SAFETY: within the mapping, which is a whole number of pages, and so aligned as a stack must be.
+        // SAFETY: within the mapping, which is a whole number of pages, and so aligned as a stack
+        // must be.
         let top = unsafe { self.0.as_ptr().add(GUARD_BYTES + STACK_BYTES - TOP_BYTES) };
-        // SAFETY: `call::<F>` follows the C calling convention, keeps within the stack (a guard page ends it), and returns.
+        // SAFETY: `call::<F>` follows the C calling convention, keeps within the stack (a guard
+        // page ends it), and returns.
         unsafe { call_on(top, call::<F>, &raw mut f) };
     }
 
@@ -67,11 +71,12 @@ impl Stack {
 ///
 /// # Safety
 ///
-/// `top` is the aligned end of a stack that is large enough and nobody else's, and the function returns.
+/// `top` is the aligned end of a stack that is large enough and nobody else's, and the function
+/// returns.
 #[cfg(target_arch = "x86_64")]
 unsafe fn call_on<T>(top: *mut u8, function: extern "C" fn(*mut T), argument: *mut T) {
-    // SAFETY: r12 is kept by the callee, so it holds the old stack pointer across the call; everything that the C
-    // convention lets a callee change is declared as changed.
+    // SAFETY: r12 is kept by the callee, so it holds the old stack pointer across the call;
+    // everything that the C convention lets a callee change is declared as changed.
     unsafe {
         std::arch::asm!(
             "mov r12, rsp",
@@ -91,11 +96,12 @@ unsafe fn call_on<T>(top: *mut u8, function: extern "C" fn(*mut T), argument: *m
 ///
 /// # Safety
 ///
-/// `top` is the aligned end of a stack that is large enough and nobody else's, and the function returns.
+/// `top` is the aligned end of a stack that is large enough and nobody else's, and the function
+/// returns.
 #[cfg(target_arch = "aarch64")]
 unsafe fn call_on<T>(top: *mut u8, function: extern "C" fn(*mut T), argument: *mut T) {
-    // SAFETY: x20 is kept by the callee, so it holds the old stack pointer across the call; everything that the C
-    // convention lets a callee change is declared as changed.
+    // SAFETY: x20 is kept by the callee, so it holds the old stack pointer across the call;
+    // everything that the C convention lets a callee change is declared as changed.
     unsafe {
         std::arch::asm!(
             "mov x20, sp",

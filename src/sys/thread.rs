@@ -12,20 +12,21 @@ pub(crate) fn current_tid() -> i32 {
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
-/// Has the scheduler prefer the calling thread, where the process may ask for that: one that has little to do, and must not wait
-/// for its turn among many that have much.
+/// Has the scheduler prefer the calling thread, where the process may ask for that: one that has
+/// little to do, and must not wait for its turn among many that have much.
 pub(crate) fn prefer_calling_thread() {
     const NICE: libc::c_int = -10;
     // SAFETY: no memory is touched. On Linux 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
-/// The address of the calling thread's control block, which the C library keeps for itself; here it only tells where
-/// the thread's stack ends. *Async-signal-safe.*
+/// The address of the calling thread's control block, which the C library keeps for itself; here it
+/// only tells where the thread's stack ends. *Async-signal-safe.*
 pub(crate) fn thread_pointer() -> u64 {
     let pointer: u64;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: by the ABI's TLS supplement the first word that the segment register points to is its own address.
+    // SAFETY: by the ABI's TLS supplement the first word that the segment register points to is its
+    // own address.
     unsafe {
         std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags));
     }
@@ -37,8 +38,9 @@ pub(crate) fn thread_pointer() -> u64 {
     pointer
 }
 
-/// `/proc/self/task`. It is opened for each scan: a descriptor that stays open would be handed down to forked children, and
-/// a program that closes all of its descriptors would find ours closing one of its own later.
+/// `/proc/self/task`. It is opened for each scan: a descriptor that stays open would be handed down
+/// to forked children, and a program that closes all of its descriptors would find ours closing one
+/// of its own later.
 #[derive(Debug)]
 pub(crate) struct TaskDir {
     buffer: Vec<u64>,
@@ -64,7 +66,8 @@ impl TaskDir {
     fn read(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
         let dir = open_tasks()?;
         loop {
-            // SAFETY: the descriptor is open; the buffer is as long as said, and aligned for the records.
+            // SAFETY: the descriptor is open; the buffer is as long as said, and aligned for the
+            // records.
             let filled = super::check(unsafe {
                 libc::syscall(
                     libc::SYS_getdents64,
@@ -92,12 +95,14 @@ fn open_tasks() -> io::Result<fs::File> {
     fs::File::open("/proc/self/task")
 }
 
-/// Tells without a walk through `/proc` that no thread can have begun: by the id that the kernel gave out last.
+/// Tells without a walk through `/proc` that no thread can have begun: by the id that the kernel
+/// gave out last.
 #[derive(Debug, Default)]
 pub(crate) struct NewestId(Option<u64>);
 
 impl NewestId {
-    /// Whether the kernel may have given out an id since the last call, to a thread or process of the same namespace.
+    /// Whether the kernel may have given out an id since the last call, to a thread or process of
+    /// the same namespace.
     pub(crate) fn has_moved(&mut self) -> bool {
         // The newest id is the last field (proc_loadavg(5)).
         let newest = holding_off_forks(|| fs::read_to_string("/proc/loadavg"))
@@ -109,7 +114,8 @@ impl NewestId {
     }
 }
 
-/// The names in a buffer of `struct linux_dirent64`: inode (8 bytes), offset (8), record length (2), type (1), name.
+/// The names in a buffer of `struct linux_dirent64`: inode (8 bytes), offset (8), record length
+/// (2), type (1), name.
 fn directory_entries(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = u16::from_ne_bytes(bytes.get(16..18)?.try_into().ok()?);
@@ -156,12 +162,13 @@ pub(crate) struct Scheduled {
     pub(crate) delay_ns: u64,
 }
 
-/// Reads what the scheduler has done for a thread; `None` where it is gone, or the kernel does not count it
-/// (CONFIG_SCHED_INFO).
+/// Reads what the scheduler has done for a thread; `None` where it is gone, or the kernel does not
+/// count it (CONFIG_SCHED_INFO).
 pub(crate) fn scheduled(tid: i32) -> Option<Scheduled> {
     let path = format!("/proc/self/task/{tid}/schedstat");
     let text = holding_off_forks(|| fs::read_to_string(path)).ok()?;
-    // Time on a CPU, time waiting for one, and then the number (Documentation/scheduler/sched-stats.rst).
+    // Time on a CPU, time waiting for one, and then the number
+    // (Documentation/scheduler/sched-stats.rst).
     let mut fields = text.split_ascii_whitespace().skip(1);
     let delay_ns = fields.next()?.parse().ok()?;
     let slices = fields.next()?.parse().ok()?;
@@ -172,11 +179,12 @@ pub(crate) fn scheduled(tid: i32) -> Option<Scheduled> {
 /// Reads a thread's identity; `None` where it is gone.
 pub(crate) fn identity(tid: i32) -> Option<Identity> {
     let stat = holding_off_forks(|| fs::read(format!("/proc/self/task/{tid}/stat"))).ok()?;
-    // `id (name) state …`: the name may hold spaces and parentheses itself, so it ends at the last one.
+    // `id (name) state …`: the name may hold spaces and parentheses itself, so it ends at the last
+    // one.
     let name_start = stat.iter().position(|&b| b == b'(')? + 1;
     let name_end = stat.iter().rposition(|&b| b == b')')?;
-    // Fields are counted from 1; the one after the name is the third: the state. The start time is the 22nd, the signals that
-    // are blocked are the 32nd (proc_pid_stat(5)).
+    // Fields are counted from 1; the one after the name is the third: the state. The start time is
+    // the 22nd, the signals that are blocked are the 32nd (proc_pid_stat(5)).
     let mut fields = stat.get(name_end + 2..)?.split(|&b| b == b' ');
     let state = fields.next()?;
     let start_time = fields.nth(22 - 4)?;

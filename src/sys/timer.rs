@@ -1,7 +1,8 @@
 //! POSIX timers on the CPU clock of any thread, or of the whole process.
 //!
-//! They vanish at exec and are not inherited by a forked child, which the older interval timers (`setitimer`) do not
-//! promise: an `ITIMER_PROF` survives exec and kills the new program, which has no handler.
+//! They vanish at exec and are not inherited by a forked child, which the older interval timers
+//! (`setitimer`) do not promise: an `ITIMER_PROF` survives exec and kills the new program, which
+//! has no handler.
 
 use std::io;
 use std::time::Duration;
@@ -15,12 +16,13 @@ pub(crate) struct CpuTimer {
 }
 
 impl CpuTimer {
-    /// A timer on one thread's CPU clock, whose signal goes to that thread and carries `cookie`. Any thread of the
-    /// process can make it.
+    /// A timer on one thread's CPU clock, whose signal goes to that thread and carries `cookie`.
+    /// Any thread of the process can make it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` where the thread is gone, `EAGAIN` where `RLIMIT_SIGPENDING` allows no further timer.
+    /// `EINVAL` where the thread is gone, `EAGAIN` where `RLIMIT_SIGPENDING` allows no further
+    /// timer.
     pub(crate) fn for_thread(tid: i32, signal: libc::c_int, cookie: u64) -> io::Result<Self> {
         let mut event = event(signal, cookie);
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -28,7 +30,8 @@ impl CpuTimer {
         Self::create(Clock::thread_cpu(tid), event)
     }
 
-    /// A timer on the process's CPU clock. The kernel gives its signal to a thread that is running, as a rule.
+    /// A timer on the process's CPU clock. The kernel gives its signal to a thread that is running,
+    /// as a rule.
     ///
     /// # Errors
     ///
@@ -41,8 +44,8 @@ impl CpuTimer {
 
     fn create(clock: Clock, mut event: libc::sigevent) -> io::Result<Self> {
         let mut id: libc::c_int = 0;
-        // The system call rather than libc's function: the kernel's id is an int, and both C libraries agree on that.
-        // SAFETY: `event` and `id` are what the call reads and writes.
+        // The system call rather than libc's function: the kernel's id is an int, and both C
+        // libraries agree on that. SAFETY: `event` and `id` are what the call reads and writes.
         super::check(unsafe {
             libc::syscall(
                 libc::SYS_timer_create,
@@ -54,8 +57,8 @@ impl CpuTimer {
         Ok(Self { id })
     }
 
-    /// Starts the timer: the first signal after `first`, the others every `period`. Both are CPU time of the clock, and
-    /// not 0.
+    /// Starts the timer: the first signal after `first`, the others every `period`. Both are CPU
+    /// time of the clock, and not 0.
     pub(crate) fn arm(&self, first: Duration, period: Duration) -> io::Result<()> {
         let setting = libc::itimerspec {
             it_value: timespec(first),

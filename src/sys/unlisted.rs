@@ -1,7 +1,8 @@
-//! ELF objects that are mapped and in no list of the loader's: those of other namespaces (`dlmopen`), which `dl_iterate_phdr` does
-//! not show, and of loaders of a program's own.
+//! ELF objects that are mapped and in no list of the loader's: those of other namespaces
+//! (`dlmopen`), which `dl_iterate_phdr` does not show, and of loaders of a program's own.
 //!
-//! Nobody holds them in place while they are looked at, so all that is read of them is copied by the kernel first.
+//! Nobody holds them in place while they are looked at, so all that is read of them is copied by
+//! the kernel first.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ const MOST_MAPPINGS: usize = 8;
 /// Larger objects are left out, as they are where a header is no header.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// The objects whose code lies in `maps` and in none of `listed`. One that is unchanged since `known` was made is taken from
-/// there.
+/// The objects whose code lies in `maps` and in none of `listed`. One that is unchanged since
+/// `known` was made is taken from there.
 pub(super) fn unlisted<'k>(
     known: impl Iterator<Item = &'k Arc<Module>> + Clone,
     listed: &[Arc<Module>],
@@ -82,7 +83,8 @@ pub(super) fn unlisted<'k>(
     found
 }
 
-/// What unwinding needs of an object, copied: its program headers, and the segments that are only read.
+/// What unwinding needs of an object, copied: its program headers, and the segments that are only
+/// read.
 struct Copied {
     bias: u64,
     headers: Vec<libc::Elf64_Phdr>,
@@ -170,7 +172,8 @@ impl Copied {
     }
 
     fn image(&self) -> Image<'_> {
-        // SAFETY: the copy holds every segment, from the first one's beginning to the last one's end.
+        // SAFETY: the copy holds every segment, from the first one's beginning to the last one's
+        // end.
         unsafe { Image::of_copy(self.bias, &self.headers, self.start, self.bytes.as_slice()) }
     }
 }

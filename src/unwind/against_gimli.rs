@@ -22,7 +22,8 @@ use crate::sys::modules::{Module, Section, loaded};
 /// A library that this process does not use, loaded for the test; `None` where it is not there.
 pub(super) fn load(path: &str) -> Option<()> {
     let path = CString::new(path).unwrap();
-    // SAFETY: libraries of the system and the toolchain, whose initializers harm nobody; it is never closed.
+    // SAFETY: libraries of the system and the toolchain, whose initializers harm nobody; it is
+    // never closed.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     (!handle.is_null()).then_some(())
 }
@@ -48,7 +49,8 @@ pub(super) fn module(name: &str) -> Option<Arc<Module>> {
     })
 }
 
-/// What a row of gimli's comes to, by this test's own lights; `None` where a rule need not be able to hold it.
+/// What a row of gimli's comes to, by this test's own lights; `None` where a rule need not be able
+/// to hold it.
 pub(super) fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option<Rule> {
     let place = |register: u16| match row.register(gimli::Register(register)) {
         Some(RegisterRule::Offset(offset)) if offset % 8 == 0 => Some(Place::at(offset)),
@@ -61,7 +63,8 @@ pub(super) fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option
     if return_address == Some(Place::UNDEFINED) {
         return Some(Rule::ROOT);
     }
-    // On aarch64 the kernel's unwind data, where it had some, only leads to a frame pointer's two words.
+    // On aarch64 the kernel's unwind data, where it had some, only leads to a frame pointer's two
+    // words.
     if is_signal && (return_address.is_none() || cfg!(target_arch = "aarch64")) {
         return Some(Rule::SIGNAL);
     }
@@ -87,8 +90,8 @@ pub(super) fn translated(row: &UnwindTableRow<usize>, is_signal: bool) -> Option
     Some(rule.finished())
 }
 
-/// Compares `count` random places of a module; the answer is how many of them were compared, and how many a rule need not be able
-/// to hold.
+/// Compares `count` random places of a module; the answer is how many of them were compared, and
+/// how many a rule need not be able to hold.
 fn compare(module: &Module, table: &Table, count: u64) -> (u64, u64) {
     let eh_frame = module.eh_frame.as_ref().unwrap();
     let hdr = module.eh_frame_hdr.as_ref().unwrap();
@@ -194,7 +197,8 @@ fn tables_say_what_gimli_says() {
     }
 }
 
-/// Another process, since rustc's library takes more of the room for thread-local variables than a process has to spare.
+/// Another process, since rustc's library takes more of the room for thread-local variables than a
+/// process has to spare.
 #[test]
 fn the_table_of_a_large_library_says_what_gimli_says() {
     let output = process::succeed(
@@ -299,7 +303,8 @@ fn entries_that_lie_over_each_other_are_not_gone_through_again_and_again() {
         bytes.extend((body.len() as u32).to_ne_bytes());
         bytes.extend(body);
     };
-    // Version 1, "zR", factors 1 and -8, the return address in 16, pointers relative to their places; rsp and 8.
+    // Version 1, "zR", factors 1 and -8, the return address in 16, pointers relative to their
+    // places; rsp and 8.
     let common = [
         0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
     ];

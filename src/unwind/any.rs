@@ -1,5 +1,5 @@
-//! Unwind data, registers and stacks made of any bytes, for the fuzzer and the tests: whatever they are, the answer is a table or a
-//! stack.
+//! Unwind data, registers and stacks made of any bytes, for the fuzzer and the tests: whatever they
+//! are, the answer is a table or a stack.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::sys::modules::{Module, Object, Section, Segment};
 
 /// Where the module lies: link-time addresses count from 0.
 const BIAS: u64 = 1 << 32;
-/// Of the module's code, which all of the rest surrounds. Small, as each place of the module is looked up.
+/// Of the module's code, which all of the rest surrounds. Small, as each place of the module is
+/// looked up.
 const CODE: std::ops::Range<u64> = 0x1000..0x1800;
 const LEN: u64 = 0x2000;
 const STACK_WORDS: usize = 64;
@@ -160,7 +161,8 @@ mod tests {
     use super::*;
     use crate::unwind::hostile::Random;
 
-    /// At 0x4000: a common entry, and a function from 0x1000 on that pushes the frame pointer and takes 64 bytes.
+    /// At 0x4000: a common entry, and a function from 0x1000 on that pushes the frame pointer and
+    /// takes 64 bytes.
     const EH_FRAME: &[u8] = &[
         20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
         28, 0, 0, 0, 28, 0, 0, 0, 0xe0, 0xcf, 0xff, 0xff, 0, 1, 0, 0, 0, 0x41, 0x0e, 16, 0x86, 2,

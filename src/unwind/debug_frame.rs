@@ -42,7 +42,8 @@ fn loaded_from(path: &Path) -> Module {
     Module::clone(&module(path).unwrap())
 }
 
-/// Compares the table at each place where gimli has a row begin or end; how many rows there were, and of which versions.
+/// Compares the table at each place where gimli has a row begin or end; how many rows there were,
+/// and of which versions.
 fn compare(module: &Module) -> (usize, Vec<u8>) {
     let bytes = debug_frame::read(module).unwrap();
     assert_eq!(bytes.len(), debug_frame::len(module));

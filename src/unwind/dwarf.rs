@@ -68,7 +68,8 @@ impl fmt::Debug for Dwarf {
 impl Dwarf {
     /// These rules with the modules of `new` instead of those of `old`.
     ///
-    /// Only what changed is touched: framehop counts changes in 16 bits to tell stale cache entries, so the fewer the better.
+    /// Only what changed is touched: framehop counts changes in 16 bits to tell stale cache
+    /// entries, so the fewer the better.
     pub(super) fn changed<'m>(
         &self,
         old: impl Iterator<Item = &'m Arc<Module>> + Clone,

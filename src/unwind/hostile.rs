@@ -1,4 +1,5 @@
-//! Unwinding from registers and stacks that no program has: it must end, in bounded time, and touch nothing that is not there.
+//! Unwinding from registers and stacks that no program has: it must end, in bounded time, and touch
+//! nothing that is not there.
 
 use super::*;
 use crate::process;
@@ -36,8 +37,8 @@ pub(super) fn compiled() -> Snapshot {
     snapshot
 }
 
-/// In a process of its own: other tests map and unmap memory and libraries, and two unwinds of the same
-/// registers would not see the same.
+/// In a process of its own: other tests map and unmap memory and libraries, and two unwinds of the
+/// same registers would not see the same.
 #[test]
 fn random_registers_and_stacks_do_no_harm() {
     let child = "unwind::hostile::child_of_random_registers_and_stacks";

@@ -1,4 +1,5 @@
-//! Unwinding from where code was interrupted: by a signal that an instruction raises, in a leaf whose caller's return is known.
+//! Unwinding from where code was interrupted: by a signal that an instruction raises, in a leaf
+//! whose caller's return is known.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +45,8 @@ mod code {
 mod code {
     pub(super) const TRAP_BYTES: u64 = 4;
 
-    // Code without unwind data lies between the two that have some, so that no more than what they describe is theirs.
+    // Code without unwind data lies between the two that have some, so that no more than what they
+    // describe is theirs.
     std::arch::global_asm!(
         ".globl sigprof_test_trap",
         ".type sigprof_test_trap, %function",
@@ -82,7 +84,8 @@ mod code {
         "ldp x29, x30, [sp], #32",
         "ret",
         ".size sigprof_test_untold, . - sigprof_test_untold",
-        // As GCC does it: the frame counts from the stack pointer, with the two words of the frame pointer at its lower end.
+        // As GCC does it: the frame counts from the stack pointer, with the two words of the frame
+        // pointer at its lower end.
         ".globl sigprof_test_caller",
         ".globl sigprof_test_caller_after",
         ".type sigprof_test_caller, %function",
@@ -102,7 +105,8 @@ mod code {
         "ret",
         ".cfi_endproc",
         ".size sigprof_test_caller, . - sigprof_test_caller",
-        // The same with a signed return address, where the machine can: `paciasp` and `autiasp` are hints.
+        // The same with a signed return address, where the machine can: `paciasp` and `autiasp` are
+        // hints.
         ".globl sigprof_test_signing",
         ".globl sigprof_test_signing_after",
         ".type sigprof_test_signing, %function",
@@ -180,8 +184,8 @@ static TURN: Mutex<()> = Mutex::new(());
 
 extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let probe = PROBE.load(Ordering::SeqCst);
-    // SAFETY: set by `probed`, which waits for this thread, the one that it runs on; a nested handler uses it while the outer one
-    // does not.
+    // SAFETY: set by `probed`, which waits for this thread, the one that it runs on; a nested
+    // handler uses it while the outer one does not.
     unsafe {
         if (*probe).nested > 0 {
             (*probe).nested -= 1;
@@ -210,7 +214,8 @@ extern "C" fn on_trap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut lib
     }
 }
 
-/// The frames that were seen from the trap in what `run` calls, behind as many handlers as were to be interrupted.
+/// The frames that were seen from the trap in what `run` calls, behind as many handlers as were to
+/// be interrupted.
 ///
 /// Handlers return through `restorer`, if it is there.
 fn probed(
@@ -233,8 +238,8 @@ fn probed(
         unwound: None,
     };
     PROBE.store(&raw mut probe, Ordering::SeqCst);
-    // SAFETY: all zeroes are a valid sigaction; the handler has the signature that SA_SIGINFO promises, and comes on the stack that
-    // it interrupts. What was installed before is put back.
+    // SAFETY: all zeroes are a valid sigaction; the handler has the signature that SA_SIGINFO
+    // promises, and comes on the stack that it interrupts. What was installed before is put back.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         let mut old: libc::sigaction = std::mem::zeroed();

@@ -1,8 +1,8 @@
 //! Registers to frames, into a caller's slice.
 //!
-//! [`Snapshot::unwind`] runs in signal context: it reads an immutable [`Snapshot`] of the loaded modules, which is
-//! [`Published`] through an atomic pointer and owns all the data it needs, so that a `dlclose` in the middle of an unwind
-//! does no harm.
+//! [`Snapshot::unwind`] runs in signal context: it reads an immutable [`Snapshot`] of the loaded
+//! modules, which is [`Published`] through an atomic pointer and owns all the data it needs, so
+//! that a `dlclose` in the middle of an unwind does no harm.
 
 #[cfg(test)]
 mod against_gimli;

@@ -1,4 +1,5 @@
-//! Rules that were used a moment ago, by place: samples of one program go through the same few frames again and again.
+//! Rules that were used a moment ago, by place: samples of one program go through the same few
+//! frames again and again.
 #![forbid(unsafe_code)]
 
 use super::quick::Quick;
@@ -6,7 +7,8 @@ use super::quick::Quick;
 /// Places that are remembered.
 const ENTRIES: usize = 512;
 
-/// The last rules of places, found by their addresses, or by the place that was gone to from another one the last time.
+/// The last rules of places, found by their addresses, or by the place that was gone to from
+/// another one the last time.
 #[derive(Debug)]
 pub(super) struct Recent {
     /// What the rules are of.
@@ -51,8 +53,9 @@ struct Entry {
     /// No place at all in an entry that is empty.
     place: u64,
     found: Found,
-    /// The entry of the caller's place, the last time. While that is right, the rule of a frame is at hand before its return address
-    /// is, so that the processor need not wait for one to find the other.
+    /// The entry of the caller's place, the last time. While that is right, the rule of a frame is
+    /// at hand before its return address is, so that the processor need not wait for one to find
+    /// the other.
     caller: Known,
 }
 
@@ -88,7 +91,8 @@ impl Recent {
         }
     }
 
-    /// A place, which `find` finds the rule of where it is not remembered. *Async-signal-safe* if `find` is.
+    /// A place, which `find` finds the rule of where it is not remembered. *Async-signal-safe* if
+    /// `find` is.
     #[inline]
     pub(super) fn know(
         &mut self,
@@ -113,7 +117,8 @@ impl Recent {
         Some(first)
     }
 
-    /// The same for a place that the code at another one was called from. *Async-signal-safe* if `find` is.
+    /// The same for a place that the code at another one was called from. *Async-signal-safe* if
+    /// `find` is.
     #[inline(always)] // A frame takes some ns less this way.
     pub(super) fn know_caller(
         &mut self,

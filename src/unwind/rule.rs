@@ -3,16 +3,16 @@
 
 use crate::sys::arch::{CALLEE_SAVED_COUNT, SP};
 
-/// One way to find a caller's frame. Offsets of registers count in words of 8 bytes from the canonical frame address (CFA; DWARF
-/// 5, 6.4), which is the caller's stack pointer.
+/// One way to find a caller's frame. Offsets of registers count in words of 8 bytes from the
+/// canonical frame address (CFA; DWARF 5, 6.4), which is the caller's stack pointer.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(C)]
 pub(super) struct Rule {
     pub(super) kind: Kind,
     /// The register that the CFA counts from, by DWARF's number.
     pub(super) cfa_register: u8,
-    /// Registers whose offset counts from the frame pointer and not from the CFA, a bit each in the order of
-    /// [`CALLEE_SAVED`](crate::sys::arch::CALLEE_SAVED).
+    /// Registers whose offset counts from the frame pointer and not from the CFA, a bit each in the
+    /// order of [`CALLEE_SAVED`](crate::sys::arch::CALLEE_SAVED).
     pub(super) from_frame_pointer: u16,
     /// In bytes.
     pub(super) cfa_offset: i32,
@@ -40,8 +40,9 @@ pub(super) enum Kind {
     Register,
     /// The word at a register and an offset, and what is added to it: frames that were realigned.
     Loaded,
-    /// The stack pointer and an offset, and 8 more in the later part of each 16 bytes of code: an entry of the procedure
-    /// linkage table, which pushes on its way. `cfa_register` is the place in these 16 bytes from which on it has.
+    /// The stack pointer and an offset, and 8 more in the later part of each 16 bytes of code: an
+    /// entry of the procedure linkage table, which pushes on its way. `cfa_register` is the place
+    /// in these 16 bytes from which on it has.
     LinkageTable,
     /// The frame that the kernel made for a signal: all registers lie there.
     Signal,
@@ -63,7 +64,8 @@ impl Place {
     const IN_REGISTER: i16 = i16::MIN + 3;
     const LEAST_OFFSET: i16 = Self::IN_REGISTER + 64;
 
-    /// At an offset in bytes; [`COMPLEX`](Self::COMPLEX) where that is no multiple of a word's, or too far.
+    /// At an offset in bytes; [`COMPLEX`](Self::COMPLEX) where that is no multiple of a word's, or
+    /// too far.
     pub(super) fn at(offset: i64) -> Self {
         let words = i16::try_from(offset / 8).unwrap_or(i16::MIN);
         match offset % 8 == 0 && words >= Self::LEAST_OFFSET {

@@ -9,8 +9,8 @@ use super::table::Table;
 use crate::sys::debug_frame;
 use crate::sys::modules::Module;
 
-/// Unwind data up to which a module is compiled before a tick falls into it: some 2 ms of work. What is in its file counts as
-/// what is in memory does.
+/// Unwind data up to which a module is compiled before a tick falls into it: some 2 ms of work.
+/// What is in its file counts as what is in memory does.
 const SMALL_BYTES: usize = 512 * 1024;
 
 /// A module and its table, which handlers read as soon as it is there.
@@ -18,7 +18,8 @@ const SMALL_BYTES: usize = 512 * 1024;
 pub(crate) struct Rules {
     module: Arc<Module>,
     table: OnceLock<Table>,
-    /// Bytes of the file's `.debug_frame`, once they have been asked for: the file is opened for it.
+    /// Bytes of the file's `.debug_frame`, once they have been asked for: the file is opened for
+    /// it.
     debug_frame_len: OnceLock<usize>,
     /// A handler had use for the table.
     is_wanted: AtomicBool,

@@ -1,12 +1,15 @@
-//! From a code address to its rule, in signal context: rows in ascending order, four bytes each, behind an index of pages.
+//! From a code address to its rule, in signal context: rows in ascending order, four bytes each,
+//! behind an index of pages.
 #![forbid(unsafe_code)]
 
 use super::quick::Quick;
 use super::rule::Rule;
 
-/// A page of the index is so many bytes of code, as a power of two: two or three rows of usual code.
+/// A page of the index is so many bytes of code, as a power of two: two or three rows of usual
+/// code.
 const PAGE_BITS: u32 = 8;
-/// A row holds so many low bits of its place in the upper half; a page has fewer, so that within it they are in order.
+/// A row holds so many low bits of its place in the upper half; a page has fewer, so that within it
+/// they are in order.
 const PLACE_BITS: u32 = 16;
 
 const _: () = assert!(PAGE_BITS <= PLACE_BITS);
@@ -16,7 +19,8 @@ const _: () = assert!(PAGE_BITS <= PLACE_BITS);
 pub(super) struct Table {
     /// For each page the number of rows before it, and one more entry for the end.
     pages: Box<[u32]>,
-    /// In the upper half the low bits of where the row begins, in the lower half the number of its rule.
+    /// In the upper half the low bits of where the row begins, in the lower half the number of its
+    /// rule.
     rows: Box<[u32]>,
     rules: Box<[Rule]>,
     /// The same, as far as they are such.
@@ -24,8 +28,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The number of the rule at a place, which counts from the table's beginning; `None` where the table has none.
-    /// *Async-signal-safe.*
+    /// The number of the rule at a place, which counts from the table's beginning; `None` where the
+    /// table has none. *Async-signal-safe.*
     #[inline]
     pub(super) fn find(&self, place: u64) -> Option<u16> {
         let page = usize::try_from(place >> PAGE_BITS).ok()?;
@@ -104,8 +108,8 @@ impl Builder {
         }
     }
 
-    /// From `place` on, `rule` holds. A place that is not above the last one takes that one's, if it is the same, and is left out
-    /// where it is below.
+    /// From `place` on, `rule` holds. A place that is not above the last one takes that one's, if
+    /// it is the same, and is left out where it is below.
     pub(super) fn push(&mut self, place: u64, rule: Rule) {
         if place >= MOST_CODE {
             return;
@@ -115,7 +119,8 @@ impl Builder {
             Some((_, last_rule)) if last_rule == rule => return,
             Some((last, _)) if place == last => {
                 self.rows.pop();
-                // The row before it may have had this rule already, which then stands twice: a row too many, no wrong one.
+                // The row before it may have had this rule already, which then stands twice: a row
+                // too many, no wrong one.
             }
             _ => {}
         }

@@ -1,5 +1,6 @@
-//! Programs of odd forms that profile themselves: not one of them may cost a stack its end. Most are copies of this test's own
-//! executable, changed; those of other relocation models are linked from the library that it was linked from.
+//! Programs of odd forms that profile themselves: not one of them may cost a stack its end. Most
+//! are copies of this test's own executable, changed; those of other relocation models are linked
+//! from the library that it was linked from.
 
 #[path = "../support/compile.rs"]
 mod compile;

@@ -35,7 +35,8 @@ fn call(spin: Spin) {
     }
 }
 
-/// Of the samples in the page of a function's code: all, and those that are whole, with `call` behind the library's two functions.
+/// Of the samples in the page of a function's code: all, and those that are whole, with `call`
+/// behind the library's two functions.
 fn count(profile: &Profile, spin: Spin) -> [i64; 2] {
     let page = |address: u64| address & !0xfff;
     let mut counts = [0; 2];

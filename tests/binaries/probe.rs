@@ -1,4 +1,5 @@
-//! A program that profiles a call chain of its own, and judges what it finds: a module of the tests, and a program by itself.
+//! A program that profiles a call chain of its own, and judges what it finds: a module of the
+//! tests, and a program by itself.
 #![allow(dead_code, reason = "the tests have another main")]
 
 use std::os::unix::fs::FileExt;
@@ -68,7 +69,8 @@ impl Functions {
     }
 }
 
-/// Records the chain of calls, and panics if it is not what it must be. `SIGPROF_PROBE_NAMES` says that it must have names.
+/// Records the chain of calls, and panics if it is not what it must be. `SIGPROF_PROBE_NAMES` says
+/// that it must have names.
 #[inline(never)]
 pub fn profile_itself() {
     let executable = std::fs::File::open("/proc/self/exe").unwrap();
@@ -133,7 +135,8 @@ fn take_away(path: &str) {
     }
 }
 
-/// A location lies in a mapping of the program's, and at the place in its file that holds the same code.
+/// A location lies in a mapping of the program's, and at the place in its file that holds the same
+/// code.
 fn judge_location(profile: &Profile, location: &Location, path: &str, executable: &std::fs::File) {
     let mapping: &Mapping = profile.mapping(location.mapping.expect("it is mapped"));
     assert_eq!(mapping.filename, path);

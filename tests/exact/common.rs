@@ -54,7 +54,8 @@ pub fn hz_argument() -> u32 {
     argument("HZ").map_or(1000, |hz| hz.parse().unwrap())
 }
 
-/// Whether perf events that see the kernel, too, can be had here: for root, or with `perf_event_paranoid` of 1 or less.
+/// Whether perf events that see the kernel, too, can be had here: for root, or with
+/// `perf_event_paranoid` of 1 or less.
 pub fn has_perf_events() -> bool {
     let path = "/proc/sys/kernel/perf_event_paranoid";
     let paranoid: Option<i32> = std::fs::read_to_string(path)
@@ -85,8 +86,8 @@ pub fn become_user(id: libc::uid_t) {
     if !is_root() {
         return;
     }
-    // SAFETY: numbers alone. Group first, since it takes root to change it. A process that changed its user is not dumpable,
-    // and its files in /proc are root's, until it says otherwise.
+    // SAFETY: numbers alone. Group first, since it takes root to change it. A process that changed
+    // its user is not dumpable, and its files in /proc are root's, until it says otherwise.
     unsafe {
         assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
         assert_eq!(libc::setresgid(id, id, id), 0);
@@ -243,8 +244,8 @@ pub fn sum<'r>(ran: impl IntoIterator<Item = &'r Ran>) -> Duration {
     ran.into_iter().map(|ran| ran.cpu).sum()
 }
 
-/// How far the time in the stacks of threads is from what it has to be: at least what the profiler's clocks have to have seen,
-/// and at most what the threads used.
+/// How far the time in the stacks of threads is from what it has to be: at least what the
+/// profiler's clocks have to have seen, and at most what the threads used.
 pub fn deviation<'r>(
     in_stacks: Duration,
     ran: impl IntoIterator<Item = &'r Ran> + Clone,

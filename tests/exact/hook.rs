@@ -1,4 +1,5 @@
-//! New threads arm themselves: those of a library that was opened meanwhile, too, and while recordings start and stop.
+//! New threads arm themselves: those of a library that was opened meanwhile, too, and while
+//! recordings start and stop.
 
 use std::ffi::CString;
 use std::fs;
@@ -16,7 +17,8 @@ use crate::common::{
 use crate::support::{run, tool};
 use crate::work::{StopOnDrop, burn};
 
-/// A library that runs threads of its own: `threads` one after the other, each for `ns` of its CPU clock, which it adds up.
+/// A library that runs threads of its own: `threads` one after the other, each for `ns` of its CPU
+/// clock, which it adds up.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -109,7 +111,8 @@ fn child_that_opens_a_library() {
         if round % 2 == 1 {
             assert!(function(1, 1_000_000) > 0);
         }
-        // A look at the modules keeps to a small part of a CPU, and costs ten times as much without optimization.
+        // A look at the modules keeps to a small part of a CPU, and costs ten times as much without
+        // optimization.
         thread::sleep(if cfg!(debug_assertions) {
             500 * MS
         } else {
@@ -168,7 +171,8 @@ fn child_of_passing_libraries() {
         let _stopping = StopOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // SAFETY: the library has the function, of this type; its threads have ended when it is closed.
+                // SAFETY: the library has the function, of this type; its threads have ended when
+                // it is closed.
                 unsafe {
                     let library = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
                     assert!(!library.is_null());
@@ -205,13 +209,15 @@ fn the_words_of_new_threads_are_put_back() {
     run_child("hook::child_whose_words_are_compared", &[]);
 }
 
-/// The executable's and its libraries' own pages of calls, as the process has them: relocated data that nothing writes to later.
+/// The executable's and its libraries' own pages of calls, as the process has them: relocated data
+/// that nothing writes to later.
 fn relocated_words() -> Vec<(usize, Vec<u8>)> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let memory = fs::File::open("/proc/self/mem").unwrap();
     let mut pages = Vec::new();
     for line in maps.lines() {
-        // Read-only pages of files that were written to once: RELRO, which is where a program linked by rustc has its words.
+        // Read-only pages of files that were written to once: RELRO, which is where a program
+        // linked by rustc has its words.
         let columns: Vec<&str> = line.split_whitespace().collect();
         let [range, "r--p", offset, _, _, path, ..] = columns[..] else {
             continue;

@@ -52,7 +52,8 @@ fn child_of_uneven_threads() {
         outcome.stats.engine
     );
     assert!(worst <= 1.0, "{worst:.3}\n{}", outcome.stats);
-    // A share of 1 point is more than most of these threads have. A thread's own time is as exact as its clock.
+    // A share of 1 point is more than most of these threads have. A thread's own time is as exact
+    // as its clock.
     let most = Duration::from_micros(2500) + outcome.stolen;
     assert!(
         worst_of_its_own <= most,
@@ -95,7 +96,8 @@ fn child_of_500_threads() {
         thread::sleep(MS);
     }
     let measured = Measured::start(profiler(engine_argument(), 1000));
-    // The start leaves most perf events to the profiler's thread, which waits for a CPU as these threads do.
+    // The start leaves most perf events to the profiler's thread, which waits for a CPU as these
+    // threads do.
     while measured.recording().stats().threads_armed < 501 {
         thread::sleep(MS);
     }
@@ -105,7 +107,8 @@ fn child_of_500_threads() {
         .map(|thread| thread.join().unwrap())
         .sum();
     let outcome = measured.stop();
-    // Under any name: with 250 of these for each CPU, some end before the profiler's thread gets to read what they are called.
+    // Under any name: with 250 of these for each CPU, some end before the profiler's thread gets to
+    // read what they are called.
     let seen = ratio(outcome.times().of_threads("", ""), cpu);
     let named = ratio(outcome.times().of_threads("present", ""), cpu);
     figure!(
@@ -197,8 +200,9 @@ extern "C" fn burn_in_handler(_: libc::c_int) {
     burn(3 * MS);
 }
 
-/// Eight threads, and others to keep CPUs from them, begin as many more as they can: threads that do nothing, threads that work,
-/// and threads that the program interrupts when they begin, in the middle of making their clocks.
+/// Eight threads, and others to keep CPUs from them, begin as many more as they can: threads that
+/// do nothing, threads that work, and threads that the program interrupts when they begin, in the
+/// middle of making their clocks.
 #[test]
 #[ignore = "a child process"]
 fn child_of_a_storm_of_births() {
@@ -235,7 +239,8 @@ fn child_of_a_storm_of_births() {
                     let pair = ["works", "struck"].map(|kind| {
                         let name = format!("{kind}-{parent}-{turn}");
                         names.push(name.clone());
-                        // Enough for a debug build, whose handler takes long at first and lets ticks pass for that.
+                        // Enough for a debug build, whose handler takes long at first and lets
+                        // ticks pass for that.
                         spawn(name, 10 * period)
                     });
                     // SAFETY: the thread is there until it is joined, if only as a zombie.
@@ -282,13 +287,15 @@ fn child_of_a_storm_of_births() {
         u64::from(begun.into_inner()),
         "{stats}"
     );
-    // Without high resolution timers a thread's CPU timer runs at the scheduler's tick, which may never fall on a short thread.
+    // Without high resolution timers a thread's CPU timer runs at the scheduler's tick, which may
+    // never fall on a short thread.
     if stats.engine == Engine::PerfEvent {
         assert_eq!(without, 0, "{stats}");
     }
 }
 
-/// Runs a thread with the id that another one had a moment ago; `None` if the kernel gave out another.
+/// Runs a thread with the id that another one had a moment ago; `None` if the kernel gave out
+/// another.
 fn run_with_id(tid: i32, name: String, time: Duration) -> (i32, Ran) {
     // The kernel gives out the id after this one next.
     let _ = fs::write("/proc/sys/kernel/ns_last_pid", (tid - 1).to_string());
@@ -377,7 +384,8 @@ fn child_of_one_id() {
     if reused == 0 {
         return eprintln!("skipped: the kernel gave out other ids");
     }
-    // Nothing twice, and nothing under another's name: each has at most its own, but for what periods and ticks round.
+    // Nothing twice, and nothing under another's name: each has at most its own, but for what
+    // periods and ticks round.
     let rounding = if outcome.stats.engine == Engine::PerfEvent {
         2 * MS
     } else {
@@ -405,7 +413,8 @@ fn child_of_one_id() {
     outcome.assert_total_within(outcome.stolen);
 }
 
-/// C11's threads, which the C library begins without a look at its own `pthread_create`: so no hook sees them.
+/// C11's threads, which the C library begins without a look at its own `pthread_create`: so no hook
+/// sees them.
 #[cfg(target_env = "gnu")]
 mod c11 {
     use std::ffi::{c_int, c_void};

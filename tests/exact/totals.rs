@@ -1,4 +1,5 @@
-//! The profile's total is the process's CPU time, whatever the system refuses and however threads come and go.
+//! The profile's total is the process's CPU time, whatever the system refuses and however threads
+//! come and go.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -50,7 +51,8 @@ fn child_of_many_frequencies() {
             outcome.stats.engine
         );
         outcome.assert_total();
-        // Not only the sum: stacks hold what threads did, but for what one period of each thread rounds.
+        // Not only the sum: stacks hold what threads did, but for what one period of each thread
+        // rounds.
         let period = Duration::from_secs(1) / hz;
         let rounding = period * 3 + outcome.stolen;
         let off = deviation(outcome.times().of_threads("", ""), &ran);
@@ -136,7 +138,8 @@ fn child_of_thousands_of_threads() {
         outcome.stats
     );
     outcome.assert_total();
-    // A timer only ticks when the scheduler does, which a thread of a millisecond seldom sees; an event needs no scheduler.
+    // A timer only ticks when the scheduler does, which a thread of a millisecond seldom sees; an
+    // event needs no scheduler.
     if outcome.stats.engine == Engine::PerfEvent {
         let times = outcome.times();
         let seen = ratio(times.of_threads("short", ""), sum(&ran));
@@ -338,7 +341,8 @@ fn child_of_few_queued_signals() {
     // The limit is a user's: one that has no other processes.
     become_user(1_000_000 + std::process::id());
     limit(libc::RLIMIT_SIGPENDING as libc::c_int, 10);
-    // At once: more than there can be timers. The process has one, if other processes of the user leave it one.
+    // At once: more than there can be timers. The process has one, if other processes of the user
+    // leave it one.
     let gate = Arc::new(Barrier::new(21));
     let threads: Vec<_> = (0..20)
         .map(|_| {

@@ -1,8 +1,9 @@
 //! What a CPU timer of a thread can see.
 //!
-//! The kernel looks at a thread's CPU timers at the scheduler's ticks, and only at those that fall while the thread runs. Beside
-//! busy programs hundreds of milliseconds of CPU time may go by without one, and what a thread does after its last one is never
-//! seen. A timer of the test's own is looked at together with the profiler's: what the one has seen the other has to have seen.
+//! The kernel looks at a thread's CPU timers at the scheduler's ticks, and only at those that fall
+//! while the thread runs. Beside busy programs hundreds of milliseconds of CPU time may go by
+//! without one, and what a thread does after its last one is never seen. A timer of the test's own
+//! is looked at together with the profiler's: what the one has seen the other has to have seen.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +32,8 @@ impl Witness {
     pub fn new() -> Self {
         let signal = libc::SIGRTMIN() + 5;
         static HANDLER: Once = Once::new();
-        // SAFETY: zeros are valid for each of the structures, which are filled as timer_create(2) has it; the handler is
-        // async-signal-safe.
+        // SAFETY: zeros are valid for each of the structures, which are filled as timer_create(2)
+        // has it; the handler is async-signal-safe.
         unsafe {
             HANDLER.call_once(|| {
                 let mut action: libc::sigaction = std::mem::zeroed();
@@ -62,7 +63,8 @@ impl Witness {
         }
     }
 
-    /// Up to which CPU time of the thread, which is the calling one, its timers have been looked at.
+    /// Up to which CPU time of the thread, which is the calling one, its timers have been looked
+    /// at.
     pub fn finish(self) -> Duration {
         // SAFETY: made in `new`, and deleted once.
         assert_eq!(unsafe { libc::timer_delete(self.timer) }, 0);

@@ -1,4 +1,5 @@
-//! What could break exact time: forks, programs that close what is not theirs, exec, and work that ticks cannot interrupt.
+//! What could break exact time: forks, programs that close what is not theirs, exec, and work that
+//! ticks cannot interrupt.
 
 use std::fs::{self, File};
 use std::os::fd::{FromRawFd, IntoRawFd, RawFd};
@@ -38,8 +39,8 @@ fn children_forked_while_events_record_are_left_in_peace() {
 
 /// Runs `body` in a forked child to its end.
 fn in_fork(body: impl FnOnce()) {
-    // SAFETY: the child runs code that needs no lock which another thread could hold, but for the allocator's, which glibc sees
-    // to; it leaves by `_exit`.
+    // SAFETY: the child runs code that needs no lock which another thread could hold, but for the
+    // allocator's, which glibc sees to; it leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: an alarm ends a child that hangs.
@@ -202,7 +203,8 @@ fn child_that_closes_descriptors() {
     thread::sleep(200 * MS);
     let events = perf_events();
     assert!(events >= 3, "{events}");
-    // SAFETY: what a daemon does that does not know who opened what. The test has nothing open above 2 that it uses.
+    // SAFETY: what a daemon does that does not know who opened what. The test has nothing open
+    // above 2 that it uses.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
     assert_eq!(closed, 0);
     // The program's own files take the numbers.
@@ -297,7 +299,8 @@ fn child_that_stops_at_births() {
         }
         let end = Instant::now() + Duration::from_secs(2).mul_f64(soak());
         while Instant::now() < end {
-            // At once: the stop comes while threads that the start saw begin are about to arm themselves.
+            // At once: the stop comes while threads that the start saw begin are about to arm
+            // themselves.
             let recording = profiler(engine_argument(), 1000).start().unwrap();
             thread::sleep(MS / 5 * (recordings % 7));
             recording.stop().unwrap();
@@ -342,7 +345,8 @@ fn long_system_calls_are_in_stacks() {
     }
 }
 
-/// Calls that take many periods each: a signal is delivered when a call returns, so one has to stand for all of them.
+/// Calls that take many periods each: a signal is delivered when a call returns, so one has to
+/// stand for all of them.
 #[test]
 #[ignore = "a child process"]
 fn child_of_long_system_calls() {

@@ -80,7 +80,8 @@ fn timers_of_a_user_without_privileges_yield_the_same() {
     }
 }
 
-/// Threads of each kind of work in turn, each long enough that what sampling rounds is well below the tolerance.
+/// Threads of each kind of work in turn, each long enough that what sampling rounds is well below
+/// the tolerance.
 #[test]
 #[ignore = "a child process"]
 fn child_of_known_yield() {
@@ -114,7 +115,8 @@ impl Yields {
         // Events see the time that a hypervisor took, or miss ticks of it.
         let of_stolen = ratio(stolen, self.ran);
         let is_within = |off: f64, tolerance: f64| off <= tolerance + of_stolen;
-        // One kind of work at 100 Hz is too few samples to be judged by 1 %, and one kind with timers has too few threads.
+        // One kind of work at 100 Hz is too few samples to be judged by 1 %, and one kind with
+        // timers has too few threads.
         let tolerance = match self.is_timer {
             true => 2.0 * TOLERANCE,
             false => TOLERANCE,
@@ -176,7 +178,8 @@ fn measure(engine: Engine, hz: u32, threads: u32) -> (Outcome, Yields) {
     (outcome, yields)
 }
 
-/// A thread's count is its time in periods, up or down: by 0.4 in the mean square, which grows with the root of the threads.
+/// A thread's count is its time in periods, up or down: by 0.4 in the mean square, which grows with
+/// the root of the threads.
 fn time_of_thread(hz: u32, threads: u32) -> Duration {
     let period = Duration::from_secs(1) / hz;
     let noise = period.mul_f64(0.41 * f64::from(threads).sqrt()) / threads;

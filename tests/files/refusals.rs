@@ -1,4 +1,5 @@
-//! Paths that cannot be written: an error before the run where that can be known, else a sentence at its end.
+//! Paths that cannot be written: an error before the run where that can be known, else a sentence
+//! at its end.
 
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};

@@ -12,7 +12,8 @@ use super::samples::by_hand;
 use crate::large::large;
 use crate::support::{go_pprof, run, tool};
 
-/// A program with a function of its own and one in a library, which prints where they are and what is mapped.
+/// A program with a function of its own and one in a library, which prints where they are and what
+/// is mapped.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -201,8 +202,8 @@ fn a_gperftools_file_serves_both_readers() {
             "with [lost], those that samples lie in: {mappings:#?}"
         );
 
-        // Of a program at 0x400000 the legacy parser moves the mapping's start, and `go tool pprof` then finds no
-        // symbols in it; a profile.proto names them in both.
+        // Of a program at 0x400000 the legacy parser moves the mapping's start, and `go tool pprof`
+        // then finds no symbols in it; a profile.proto names them in both.
         let proto = file.with_extension("pb.gz");
         compiled.profile.save(&proto).unwrap();
         let named = match option {
@@ -252,7 +253,8 @@ fn profile_proto_reads_in_pprof_as_here() {
         let file = directory.path().join(name);
         by_hand().save(&file).unwrap();
         let raw = go_pprof(&go, &["-raw", "-symbolize=none"], &file);
-        // pprof numbers locations as samples use them and drops columns, so ours goes through its own reader once.
+        // pprof numbers locations as samples use them and drops columns, so ours goes through its
+        // own reader once.
         let reread = directory.path().join("reread.pb.gz");
         let output = format!("-output={}", reread.display());
         go_pprof(&go, &["-proto", "-symbolize=none", &output], &file);

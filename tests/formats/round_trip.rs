@@ -78,7 +78,8 @@ fn a_file_larger_than_gzips_window_has_the_same_samples() {
     assert_eq!(seen[0], seen[1]);
 }
 
-/// What a gperftools file can say: stacks of addresses or of names without code, their counts, the mappings.
+/// What a gperftools file can say: stacks of addresses or of names without code, their counts, the
+/// mappings.
 fn counts(profile: &Profile, index: usize) -> BTreeMap<Vec<String>, i64> {
     let mut counts = BTreeMap::new();
     for sample in profile.samples() {
@@ -136,7 +137,8 @@ fn a_gperftools_file_holds_stacks_counts_mappings_and_names_without_code() {
 
 #[test]
 fn one_hot_path_keeps_all_its_frames() {
-    // google/pprof would take the second frame for a signal trampoline, and the third's repetition of a leaf.
+    // google/pprof would take the second frame for a signal trampoline, and the third's repetition
+    // of a leaf.
     let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
     profile.period_type = ValueType::new("cpu", "nanoseconds");
     profile.period = 3_333_333;
@@ -242,7 +244,8 @@ proptest! {
     fn profile_proto_holds_all_of_any_profile(profile in any_profile()) {
         let back = through(&profile, Format::PprofUncompressed);
         prop_assert_eq!(said(&back), said(&profile));
-        // What was read has its strings in the order of their use; from then on nothing changes at all.
+        // What was read has its strings in the order of their use; from then on nothing changes at
+        // all.
         prop_assert_eq!(&through(&back, Format::Pprof), &back);
     }
 

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use sigprof::Profile;
 use sigprof::profile::{Function, Label, LabelValue, Line, Location, Mapping, ValueType};
 
-/// A CPU profile by hand: recursion, inlined functions, labels, a frame without code, a location without names.
+/// A CPU profile by hand: recursion, inlined functions, labels, a frame without code, a location
+/// without names.
 pub fn by_hand() -> Profile {
     let mut p = Profile::new(vec![
         ValueType::new("samples", "count"),

@@ -10,13 +10,15 @@ use crate::process::figure;
 
 /// What a thread's stacks must be.
 pub struct Expected {
-    /// Functions of which each whole stack has one: what the thread runs, and what its coroutines do.
+    /// Functions of which each whole stack has one: what the thread runs, and what its coroutines
+    /// do.
     pub roots: &'static [&'static str],
     /// Hot functions, and who alone calls them.
     pub calls: &'static [(&'static str, &'static str)],
     /// The most of its samples that may be cut short, from 0 to 1.
     pub most_truncated: f64,
-    /// The most that may be wrong and not say so: whole without its root, or with another caller of a hot function.
+    /// The most that may be wrong and not say so: whole without its root, or with another caller of
+    /// a hot function.
     pub most_wrong: f64,
 }
 
@@ -102,7 +104,8 @@ fn is_function(name: &str, function: &str) -> bool {
         .is_some_and(|before| before.is_empty() || before.ends_with("::"))
 }
 
-/// Where threads begin and end, outside of what they run: Rust's, and before and after that all that sigprof hooks.
+/// Where threads begin and end, outside of what they run: Rust's, and before and after that all
+/// that sigprof hooks.
 const NOT_ITS_OWN: [&str; 3] = [
     "new::thread_start",
     "trampoline::begin",

@@ -15,8 +15,9 @@ pub const OPENING: Storm = Storm {
     expected: Expected {
         roots: &["opening"],
         calls: &[("spin", "open_and_call"), ("called_back", "call_back")],
-        // The flusher sees the library some ten milliseconds after it was opened at the earliest. Until then its code is known to nobody,
-        // or is taken for that of a library that lay there before.
+        // The flusher sees the library some ten milliseconds after it was opened at the earliest.
+        // Until then its code is known to nobody, or is taken for that of a library that lay there
+        // before.
         most_truncated: 0.7,
         most_wrong: 0.4,
     },
@@ -158,7 +159,8 @@ fn open_and_call(path: &CString, until: Instant) {
     }
 }
 
-/// Libraries are closed as soon as they were called: most are gone before the flusher hears of them.
+/// Libraries are closed as soon as they were called: most are gone before the flusher hears of
+/// them.
 #[inline(never)]
 fn opening(weather: &Weather) -> u64 {
     let mut turns = 0;

@@ -1,7 +1,8 @@
-//! Storms: code and stacks that come and go, and unwinders of other people's at work, while all threads are sampled at 10,000 Hz.
+//! Storms: code and stacks that come and go, and unwinders of other people's at work, while all
+//! threads are sampled at 10,000 Hz.
 //!
-//! Each recording runs in a process of its own, for 3 s, as many times more as `SIGPROF_SOAK` says. `--nocapture` shows the figures: which stacks
-//! were cut short, and where.
+//! Each recording runs in a process of its own, for 3 s, as many times more as `SIGPROF_SOAK` says.
+//! `--nocapture` shows the figures: which stacks were cut short, and where.
 #![cfg(all(target_arch = "x86_64", feature = "symbolize"))]
 
 #[path = "../support/compile.rs"]
@@ -40,7 +41,8 @@ impl Weather {
     }
 }
 
-/// A thread of the storm, whose name begins its samples' label: what it does, how often it did, and what its stacks have to be.
+/// A thread of the storm, whose name begins its samples' label: what it does, how often it did, and
+/// what its stacks have to be.
 struct Storm {
     name: &'static str,
     run: fn(&Weather) -> u64,
@@ -122,14 +124,16 @@ fn child_in_a_storm() {
     }
     let truncated = outcome.stats.truncated;
     assert_eq!(truncated.depth, 0, "{}", outcome.stats);
-    // One in a thousand, and what chance makes of that among few records: three times the deviation.
+    // One in a thousand, and what chance makes of that among few records: three times the
+    // deviation.
     let likely = outcome.stats.records as f64 / 1000.0;
     assert!(
         truncated.unreadable as f64 <= likely + 3.0 * likely.sqrt(),
         "{}",
         outcome.stats
     );
-    // The flusher can be late where the loader's lock is held, or the CPUs are others'; `assert_exact` has each lost tick accounted for.
+    // The flusher can be late where the loader's lock is held, or the CPUs are others';
+    // `assert_exact` has each lost tick accounted for.
     let lost = outcome.stats.lost.total();
     assert!(lost * 1000 <= outcome.stats.ticks, "{}", outcome.stats);
     assert_eq!(outcome.stats.foreign_signals, 0, "{}", outcome.stats);

@@ -76,7 +76,8 @@ fn mapping(weather: &Weather) -> u64 {
         let pages = 3 + turns as usize % 61;
         let start = map(pages * 4096);
         touch(start, pages);
-        // SAFETY: mapped above; first a hole, then the rest, of which a hole is no part any more but may be.
+        // SAFETY: mapped above; first a hole, then the rest, of which a hole is no part any more
+        // but may be.
         unsafe {
             unmap(start.add(4096), 4096);
             touch(start, 1);
@@ -154,11 +155,13 @@ fn coroutines(weather: &Weather) -> u64 {
     let mut turns = 0;
     while weather.lasts() {
         let stack = map(STACK);
-        // SAFETY: contexts are integers and pointers, which may be zero; they are filled before they are used.
+        // SAFETY: contexts are integers and pointers, which may be zero; they are filled before
+        // they are used.
         let mut sides: Sides = unsafe { std::mem::zeroed() };
         let sides = &raw mut sides;
         SIDES.set(sides);
-        // SAFETY: the stack and both sides outlive the coroutine, which ends at the last switch to it.
+        // SAFETY: the stack and both sides outlive the coroutine, which ends at the last switch to
+        // it.
         unsafe {
             assert_eq!(libc::getcontext(&raw mut (*sides).coroutine), 0);
             (*sides).coroutine.uc_stack.ss_sp = stack.cast();
@@ -175,8 +178,8 @@ fn coroutines(weather: &Weather) -> u64 {
     turns
 }
 
-/// Threads on the smallest stacks that glibc takes, which are unmapped when they have ended; every other one has a small alternate
-/// signal stack, too.
+/// Threads on the smallest stacks that glibc takes, which are unmapped when they have ended; every
+/// other one has a small alternate signal stack, too.
 #[inline(never)]
 fn small_stacks(weather: &Weather) -> u64 {
     const STACK: usize = 16 * KIB;

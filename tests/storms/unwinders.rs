@@ -1,4 +1,5 @@
-//! Other people's unwinders at work: panics, exceptions, and backtraces that a program takes of itself.
+//! Other people's unwinders at work: panics, exceptions, and backtraces that a program takes of
+//! itself.
 
 use std::backtrace::Backtrace;
 use std::panic::catch_unwind;

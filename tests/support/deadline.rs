@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use super::soak;
 
-/// What a process gets, as many times more as `SIGPROF_SOAK` says; `SIGPROF_TEST_DEADLINE_S` has another number.
+/// What a process gets, as many times more as `SIGPROF_SOAK` says; `SIGPROF_TEST_DEADLINE_S` has
+/// another number.
 const DEADLINE_S: f64 = 300.0;
 
-/// How long the pipes of a process that was killed may stay open: a descendant that left it can have them.
+/// How long the pipes of a process that was killed may stay open: a descendant that left it can
+/// have them.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs a process without input to its end; what it printed.
@@ -37,13 +39,14 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 ///
 /// # Panics
 ///
-/// If it has not ended at its deadline, with its command, what it has printed and what its threads wait in. It is killed then, and
-/// so are its descendants.
+/// If it has not ended at its deadline, with its command, what it has printed and what its threads
+/// wait in. It is killed then, and so are its descendants.
 pub fn output_of(command: &mut Command, input: Stdio) -> io::Result<Output> {
     // SAFETY: a system call, which a forked child may make.
     unsafe {
         command.pre_exec(|| {
-            // The end of the thread that waits is the child's: where the test's own process is killed, no child outlives it.
+            // The end of the thread that waits is the child's: where the test's own process is
+            // killed, no child outlives it.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             Ok(())
         });

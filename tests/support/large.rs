@@ -3,7 +3,8 @@
 use sigprof::Profile;
 use sigprof::profile::{Function, Label, LabelValue, Line, Location, Mapping, ValueType};
 
-/// A large profile: `samples` samples, each of one of `stacks` stacks of `depth` frames, in no order.
+/// A large profile: `samples` samples, each of one of `stacks` stacks of `depth` frames, in no
+/// order.
 pub fn large(samples: usize, stacks: usize, depth: usize) -> Profile {
     let mut p = Profile::new(vec![
         ValueType::new("samples", "count"),

@@ -41,7 +41,8 @@ mod code {
     /// What code that was made takes.
     pub const CODE_BYTES: usize = 4096;
 
-    /// A function that counts down, made at run time: with a frame pointer, or without. It stays until it is unmapped.
+    /// A function that counts down, made at run time: with a frame pointer, or without. It stays
+    /// until it is unmapped.
     pub fn made(with_frame_pointer: bool) -> Code {
         // push rbp; mov rbp, rsp; 1: dec rdi; jnz 1b; pop rbp; ret
         const FRAME: [u8; 11] = [

@@ -25,8 +25,8 @@ pub fn rusage() -> Duration {
 pub struct Machine {
     /// What programs and the kernel used.
     pub busy: Duration,
-    /// What a hypervisor gave to others while the CPUs wanted to run. A thread's CPU clock leaves it out, and a perf event's
-    /// timer does not.
+    /// What a hypervisor gave to others while the CPUs wanted to run. A thread's CPU clock leaves
+    /// it out, and a perf event's timer does not.
     pub stolen: Duration,
 }
 
@@ -34,7 +34,8 @@ impl Machine {
     /// Since the machine was started.
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        // "cpu", then times in hundredths of a second (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal.
+        // "cpu", then times in hundredths of a second (proc_stat(5)): user, nice, system, idle,
+        // iowait, irq, softirq, steal.
         let ticks: Vec<u64> = stat
             .split_whitespace()
             .skip(1)
@@ -107,8 +108,8 @@ impl Measured {
 }
 
 impl Outcome {
-    /// The profile's total is the process's CPU time less the profiler's, to 1 % and `slack`. The clock has the recording
-    /// between two readings: within its start and stop.
+    /// The profile's total is the process's CPU time less the profiler's, to 1 % and `slack`. The
+    /// clock has the recording between two readings: within its start and stop.
     pub fn assert_total_within(&self, slack: Duration) {
         let total = Duration::from_nanos(self.profile.total(1) as u64);
         let own = self.own_cpu();
@@ -127,7 +128,8 @@ impl Outcome {
         );
     }
 
-    /// CPU time of the profiler's thread that the profile leaves out: one timer of the process cannot.
+    /// CPU time of the profiler's thread that the profile leaves out: one timer of the process
+    /// cannot.
     fn own_cpu(&self) -> Duration {
         match self.stats.engine {
             Engine::ProcessTimer => Duration::ZERO,
@@ -199,7 +201,8 @@ pub fn text_label<'p>(profile: &'p Profile, sample: &Sample<'_>, key: &str) -> O
     })
 }
 
-/// Sums of both values over the stacks of a profile, and over the frames that say why time is in no stack.
+/// Sums of both values over the stacks of a profile, and over the frames that say why time is in no
+/// stack.
 pub fn sums(profile: &Profile) -> ([i64; 2], [i64; 2]) {
     let (mut stacks, mut frames) = ([0; 2], [0; 2]);
     for sample in profile.samples() {
@@ -221,8 +224,8 @@ pub fn ticks(profile: &Profile) -> i64 {
     sums(profile).0[0]
 }
 
-/// What every stopped recording owes: each tick that was delivered is in a stack or lost for a stated cause, and all CPU time is
-/// in a stack or in a frame that says why not.
+/// What every stopped recording owes: each tick that was delivered is in a stack or lost for a
+/// stated cause, and all CPU time is in a stack or in a frame that says why not.
 pub fn assert_exact(stats: &Stats, profile: &Profile) {
     assert_eq!(stats.ticks, stats.samples + stats.lost.total(), "{stats}");
     let (stacks, frames) = sums(profile);

@@ -14,16 +14,18 @@ const INSTALL: [(&str, &str); 4] = [
     ("gcc", "apt-get install gcc libc6-dev"),
 ];
 
-/// The path of a program that a test needs. Without it the test is to return early: a line on stderr says that it was
-/// skipped.
+/// The path of a program that a test needs. Without it the test is to return early: a line on
+/// stderr says that it was skipped.
 ///
 /// # Panics
 ///
-/// If the program is missing and `SIGPROF_REQUIRE_TOOLS=1`, with the command that installs it; unless
-/// `SIGPROF_SKIP_TOOLS` (names with commas between them) has it as one that cannot be had here.
+/// If the program is missing and `SIGPROF_REQUIRE_TOOLS=1`, with the command that installs it;
+/// unless `SIGPROF_SKIP_TOOLS` (names with commas between them) has it as one that cannot be had
+/// here.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let found = match name {
-        // Some distributions call it `pprof`. google/pprof, which is called that everywhere, is no Perl script.
+        // Some distributions call it `pprof`. google/pprof, which is called that everywhere, is no
+        // Perl script.
         "google-pprof" => on_path(name).or_else(|| on_path("pprof").filter(|path| is_perl(path))),
         _ => on_path(name),
     };
@@ -77,7 +79,8 @@ pub fn run(command: &mut Command) -> Output {
     Output { stdout, stderr }
 }
 
-/// Runs `go tool pprof` with these options on a file; times are in UTC, and nothing is looked for outside the machine.
+/// Runs `go tool pprof` with these options on a file; times are in UTC, and nothing is looked for
+/// outside the machine.
 pub fn go_pprof(go: &Path, options: &[&str], file: &Path) -> Output {
     let mut command = Command::new(go);
     command.args(["tool", "pprof"]).args(options).arg(file);

@@ -19,8 +19,8 @@ pub fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command that runs this program; by means of the one that `SIGPROF_TEST_RUNNER` names, where it is an emulator that runs
-/// the program, whose machine the kernel does not know.
+/// A command that runs this program; by means of the one that `SIGPROF_TEST_RUNNER` names, where it
+/// is an emulator that runs the program, whose machine the kernel does not know.
 pub fn this_program() -> Command {
     let program = std::env::current_exe().expect("a test has an executable");
     match std::env::var_os("SIGPROF_TEST_RUNNER") {
@@ -33,8 +33,8 @@ pub fn this_program() -> Command {
     }
 }
 
-/// A command that runs one test of this binary, which is marked `#[ignore]` with the reason "a child process", in a
-/// process of its own.
+/// A command that runs one test of this binary, which is marked `#[ignore]` with the reason "a
+/// child process", in a process of its own.
 pub fn child(test: &str) -> Command {
     let mut command = this_program();
     command.args([

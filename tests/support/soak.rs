@@ -1,6 +1,8 @@
-//! How much a test does: enough to find a defect in `scripts/test`, and all there is in `scripts/soak`.
+//! How much a test does: enough to find a defect in `scripts/test`, and all there is in
+//! `scripts/soak`.
 
-/// How many times as much as usual a test is to do: `SIGPROF_SOAK`, which `scripts/soak` sets, and 1 otherwise.
+/// How many times as much as usual a test is to do: `SIGPROF_SOAK`, which `scripts/soak` sets, and
+/// 1 otherwise.
 pub fn soak() -> f64 {
     let factor = std::env::var("SIGPROF_SOAK").ok();
     let factor = factor.and_then(|factor| factor.parse().ok());

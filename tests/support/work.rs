@@ -33,8 +33,9 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Some 0.2 to 0.4 ms of arithmetic that calls nothing, also in a build without optimization. Its length varies, or the program
-/// could fall into step with the scheduler's tick, which comes every few ms, and be sampled at the same place every time.
+/// Some 0.2 to 0.4 ms of arithmetic that calls nothing, also in a build without optimization. Its
+/// length varies, or the program could fall into step with the scheduler's tick, which comes every
+/// few ms, and be sampled at the same place every time.
 macro_rules! spin {
     ($turn:ident) => {{
         let turns = if cfg!(debug_assertions) {
@@ -68,7 +69,8 @@ pub fn burn(time: Duration) {
     }
 }
 
-/// A function that spins for a slice of CPU time, by the thread's clock, and nothing else; under a name of its own.
+/// A function that spins for a slice of CPU time, by the thread's clock, and nothing else; under a
+/// name of its own.
 macro_rules! burner {
     ($($name:ident)*) => {$(
         #[inline(never)]

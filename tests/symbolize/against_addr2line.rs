@@ -128,7 +128,8 @@ fn compare(tool: &Path, path: &Path, count: usize) -> (usize, usize) {
         let expected: Vec<_> = expected
             .iter()
             .map(|(name, file, line)| {
-                // Without a line, the file is the one that the symbol table names for a local symbol.
+                // Without a line, the file is the one that the symbol table names for a local
+                // symbol.
                 let file = match *line == 0 && !file.starts_with('/') {
                     true => String::new(),
                     false => plain(file),

@@ -1,4 +1,5 @@
-//! Mappings of the test's own process: generics, the vDSO, and files that go away while they are mapped.
+//! Mappings of the test's own process: generics, the vDSO, and files that go away while they are
+//! mapped.
 
 use super::*;
 
@@ -109,7 +110,8 @@ fn open_library(path: &Path) -> u64 {
     function as u64
 }
 
-/// Names from the file that was mapped, or none and a reason; never from the file that took its place.
+/// Names from the file that was mapped, or none and a reason; never from the file that took its
+/// place.
 fn assert_true_or_refused(frames: &[Frame], left: &str) {
     match frames {
         [] => assert!(

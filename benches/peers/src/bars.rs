@@ -252,7 +252,8 @@ fn cycles(figures: &Figures, bars: &mut Vec<Bar>) {
             |n| n <= 0.0,
         ));
     }
-    // What leaks in every cycle leaks a page sooner or later; a quarter of a page a cycle is beyond the noise.
+    // What leaks in every cycle leaks a page sooner or later; a quarter of a page a cycle is beyond
+    // the noise.
     let most_kib = f64::from(CYCLES);
     bars.push(bar(
         format!("memory grown over {CYCLES} cycles"),

@@ -1,4 +1,5 @@
-//! Runs sigprof beside its published peers, alternating, and prints as Markdown what each of them costs.
+//! Runs sigprof beside its published peers, alternating, and prints as Markdown what each of them
+//! costs.
 
 mod bars;
 mod child;
@@ -105,8 +106,8 @@ fn run(settings: &Settings) -> Result<bool, String> {
     Ok(settings.peers_only || bars::print(&subjects, &figures))
 }
 
-/// Where subjects are built, and where their programs are kept, which is emptied: a program of an earlier run may be of
-/// other code.
+/// Where subjects are built, and where their programs are kept, which is emptied: a program of an
+/// earlier run may be of other code.
 fn prepare_folders() -> Result<(PathBuf, PathBuf), String> {
     let this = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     // <target>/release/sigprof-peers

@@ -123,7 +123,8 @@ impl Case {
                 ("cold-cost", format!("depth={depth} count={count}"))
             }
             Self::Yield { threads, hz, late } => {
-                // At its end each thread holds up to a period that has not expired: the window has to be many of them.
+                // At its end each thread holds up to a period that has not expired: the window has
+                // to be many of them.
                 let ms = match (quick, hz) {
                     (true, 100) => 3000,
                     (true, _) => 1000,
@@ -161,7 +162,8 @@ impl Case {
                 let ms = if quick { 1000 } else { 3000 };
                 (name, format!("threads=8 hz={hz} symbols=1 ms={ms}"))
             }
-            // 14,000 chains of calls on each thread are two seconds of CPU time, which keeps a start's cold caches in proportion.
+            // 14,000 chains of calls on each thread are two seconds of CPU time, which keeps a
+            // start's cold caches in proportion.
             Self::Overhead { hz } => {
                 let pairs = if quick { 7 } else { 30 };
                 (
@@ -190,8 +192,9 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Takes all measurements. A case goes through all subjects before the next one begins, and all cases through a
-    /// round: what is compared is measured side by side, and a machine that drifts does so for everyone.
+    /// Takes all measurements. A case goes through all subjects before the next one begins, and all
+    /// cases through a round: what is compared is measured side by side, and a machine that drifts
+    /// does so for everyone.
     pub fn measure(
         settings: &Settings,
         subjects: &[&'static Subject],

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 pub struct Subject {
     pub name: &'static str,
     pub role: Role,
-    /// The feature of the subject package that puts this profiler into it; empty for the references.
+    /// The feature of the subject package that puts this profiler into it; empty for the
+    /// references.
     feature: &'static str,
     /// Arguments that every measurement gets.
     pub args: &'static [&'static str],
@@ -117,7 +118,8 @@ pub const SUBJECTS: &[Subject] = &[
         frame_pointers: false,
         measured: ALL,
     },
-    // The modes of pprof-rs differ in how they unwind: the timer, and what a stop leaves behind, are the same.
+    // The modes of pprof-rs differ in how they unwind: the timer, and what a stop leaves behind,
+    // are the same.
     Subject {
         name: "pprof-rs 0.15, framehop-unwinder",
         role: Role::Peer,
@@ -198,7 +200,8 @@ impl Subject {
             return Ok(());
         }
         eprintln!("building the subject of {}", self.name);
-        // Set either way: what stands in the environment or in a configuration must not decide what is compared.
+        // Set either way: what stands in the environment or in a configuration must not decide what
+        // is compared.
         let rustflags = format!(
             "-Cforce-frame-pointers={}",
             if self.frame_pointers { "yes" } else { "no" }

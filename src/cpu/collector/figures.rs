@@ -70,7 +70,8 @@ impl Collector {
         Audit::of(books, accounts, others)
     }
 
-    /// What the time in the table is to be multiplied by. Ticks that the program sent are in it, too.
+    /// What the time in the table is to be multiplied by. Ticks that the program sent are in it,
+    /// too.
     fn worth(&self, audit: &Audit) -> (u64, u64) {
         if self.wall.is_some() {
             return (1, 1);
@@ -89,7 +90,8 @@ impl Collector {
         }
     }
 
-    /// CPU time since the start: the process's, and that of the profiler's thread, which is part of it.
+    /// CPU time since the start: the process's, and that of the profiler's thread, which is part of
+    /// it.
     pub(super) fn cpu_now(&self) -> (u64, u64) {
         if let Some(cpu) = self.final_cpu {
             return cpu;
@@ -117,7 +119,8 @@ impl Collector {
         }
         let lost = self.lost();
         let counts = self.table.counts();
-        // By elapsed time nothing is delivered that is not in the table: most of it no signal brought.
+        // By elapsed time nothing is delivered that is not in the table: most of it no signal
+        // brought.
         let written = match self.wall {
             Some(_) => counts.weight,
             None => self.recorder.sum(|c| &c.written),

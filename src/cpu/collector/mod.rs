@@ -1,4 +1,5 @@
-//! The ordinary-code half of a recording: what the flusher does at each of its turns, under one lock.
+//! The ordinary-code half of a recording: what the flusher does at each of its turns, under one
+//! lock.
 
 mod figures;
 
@@ -24,16 +25,17 @@ use crate::sys::signal::is_installed;
 use crate::sys::thread_hook::ThreadHook;
 use crate::unwind::{Snapshot, StopReason};
 
-/// The shortest time between two looks at threads and modules, and the time between two where something can happen that nobody
-/// tells the flusher of.
+/// The shortest time between two looks at threads and modules, and the time between two where
+/// something can happen that nobody tells the flusher of.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Time between two turns where nothing is missed meanwhile: new threads arm themselves, and handlers ring where lanes fill or
-/// code turns up that is not known.
+/// Time between two turns where nothing is missed meanwhile: new threads arm themselves, and
+/// handlers ring where lanes fill or code turns up that is not known.
 const RESTING_TURN: Duration = Duration::from_millis(50);
 
-/// A new snapshot is not begun before this many times the last one's cost has gone by: a process with a huge address space
-/// and stacks in odd places does not keep a CPU busy with reading its maps.
+/// A new snapshot is not begun before this many times the last one's cost has gone by: a process
+/// with a huge address space and stacks in odd places does not keep a CPU busy with reading its
+/// maps.
 const REFRESH_SPACING: u32 = 20;
 
 /// How long tables are compiled without a look at the lanes.
@@ -142,7 +144,8 @@ impl Collector {
         self.uses_quiet_signal = true;
     }
 
-    /// Takes the engine for what threads were armed with: perf events can be had by the thread that was tried, and by no other.
+    /// Takes the engine for what threads were armed with: perf events can be had by the thread that
+    /// was tried, and by no other.
     pub(super) fn settle_engine(&mut self) {
         if self.engine == Engine::PerfEvent && self.threads.armed_by_perf() == 0 {
             self.engine = Engine::ThreadTimer;
@@ -153,7 +156,8 @@ impl Collector {
         &mut self.threads
     }
 
-    /// Has threads that begin from now on arm themselves, where that can be had. Elsewhere the flusher finds them.
+    /// Has threads that begin from now on arm themselves, where that can be had. Elsewhere the
+    /// flusher finds them.
     pub(super) fn hook_new_threads(&mut self) {
         // Those of the first snapshot, if no module has come or gone since.
         let known = self.maps_at_start.take();
@@ -184,8 +188,8 @@ impl Collector {
         self.threads.leave_to_process_timer();
     }
 
-    /// One turn of the flusher: what handlers have recorded is counted; at most every [`TURN`] threads and modules are looked
-    /// at, too. The answer is when the next turn is due.
+    /// One turn of the flusher: what handlers have recorded is counted; at most every [`TURN`]
+    /// threads and modules are looked at, too. The answer is when the next turn is due.
     pub(super) fn turn(&mut self) -> Duration {
         self.drain();
         let now = Instant::now();
@@ -228,8 +232,9 @@ impl Collector {
             self.watch_quiet_signal();
         }
         if now >= self.next_refresh {
-            // Code that no module holds is in no list of the loader's: a just-in-time compiler's, which may make more at any time. Nor
-            // does anything tell that a stack is longer than what was mapped in its place before.
+            // Code that no module holds is in no list of the loader's: a just-in-time compiler's,
+            // which may make more at any time. Nor does anything tell that a stack is longer than
+            // what was mapped in its place before.
             let has_new_code = met_unknown_code && now >= self.next_code_refresh;
             if self.is_outdated() || has_new_code {
                 let _ = self.refresh();
@@ -244,8 +249,8 @@ impl Collector {
 
     /// Makes the tables of unwind rules that are missing.
     fn compile_rules(&mut self) {
-        // A timer of the process ticks for this thread, too, on whichever thread the signal falls: it is to do little, and
-        // framehop serves without tables.
+        // A timer of the process ticks for this thread, too, on whichever thread the signal falls:
+        // it is to do little, and framehop serves without tables.
         if self.engine == Engine::ProcessTimer {
             return;
         }
@@ -253,8 +258,8 @@ impl Collector {
         // SAFETY: only this collector replaces snapshots.
         if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
             let mut drained = Instant::now();
-            // At high rates lanes fill in some ten milliseconds; and a look stands for all the time since the one before, whatever its
-            // thread did then.
+            // At high rates lanes fill in some ten milliseconds; and a look stands for all the time
+            // since the one before, whatever its thread did then.
             snapshot.compile_rules(&mut || {
                 let now = Instant::now();
                 let is_tick_due = |wall: &Wall| wall.next_tick() <= now;
@@ -293,7 +298,8 @@ impl Collector {
         } = self;
         let retired = labels.begin();
         let fading = threads.take_fading();
-        // SAFETY: `&mut self` makes this the only consumer of this recording, and no other recording runs.
+        // SAFETY: `&mut self` makes this the only consumer of this recording, and no other
+        // recording runs.
         unsafe {
             recorder.rack.drain(|record| {
                 if let Some(count) = truncated.get_mut(record.stop_reason() as usize) {
@@ -310,7 +316,8 @@ impl Collector {
                 let thread = threads.serial_of(record.thread_serial(), record.tid(), own_ticks);
                 let (state, weight) = match (&mut *wall, record.source()) {
                     (Some(wall), Source::Look) => wall.answered(thread, now),
-                    // All elapsed time is a look's, so what the program asks for is a sample of none.
+                    // All elapsed time is a look's, so what the program asks for is a sample of
+                    // none.
                     (Some(_), _) => (State::Running, Weight { count, ns: 0 }),
                     (None, _) => (
                         State::Unsaid,
@@ -322,7 +329,8 @@ impl Collector {
                 };
                 let tag = Tag {
                     thread,
-                    // SAFETY: the record was committed by a handler of this recording, and is drained for the first time.
+                    // SAFETY: the record was committed by a handler of this recording, and is
+                    // drained for the first time.
                     labels: labels.number_of(record.labels()),
                     state,
                 };
@@ -352,7 +360,8 @@ impl Collector {
         let generation = Generation::now();
         let maps = Maps::read()?;
         let epoch = self.recorder.snapshot.next_epoch();
-        // SAFETY: only this collector replaces snapshots, so the current one stays for as long as it is looked at here.
+        // SAFETY: only this collector replaces snapshots, so the current one stays for as long as
+        // it is looked at here.
         let last = unsafe { self.recorder.snapshot.get() };
         let known = self.recorder.rules.lock().clone();
         let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
@@ -361,7 +370,8 @@ impl Collector {
         let snapshot = Box::new(Snapshot::new(epoch, loaded, &maps, last, &known));
         *self.recorder.rules.lock() = snapshot.modules().to_vec();
         let known_bytes = snapshot.size_bytes();
-        // SAFETY: one caller, by `&mut self`; the old one is kept until `reclaim` finds its readers gone.
+        // SAFETY: one caller, by `&mut self`; the old one is kept until `reclaim` finds its readers
+        // gone.
         self.retired
             .extend(unsafe { self.recorder.snapshot.replace(snapshot) });
         self.snapshot_bytes = known_bytes;
@@ -375,7 +385,8 @@ impl Collector {
         Ok(maps)
     }
 
-    /// Leaves the signal of perf events and looks to the program, if it has taken it: its handler would be called for ours.
+    /// Leaves the signal of perf events and looks to the program, if it has taken it: its handler
+    /// would be called for ours.
     fn watch_quiet_signal(&mut self) {
         if is_installed(QUIET, on_signal).is_ok_and(|is_ours| !is_ours) {
             self.quiet_signal_is_lost = true;

@@ -19,7 +19,8 @@ pub(in crate::cpu) struct Account {
 }
 
 impl Account {
-    /// Of a thread that is armed when its clock says `cpu_ns`, of which the recording has seen `unarmed_ns`.
+    /// Of a thread that is armed when its clock says `cpu_ns`, of which the recording has seen
+    /// `unarmed_ns`.
     pub(super) fn begin(cpu_ns: u64, unarmed_ns: u64) -> Self {
         Self {
             unarmed_ns,

@@ -8,15 +8,16 @@ use crate::cpu::arming::{Choice, ThreadClock};
 use crate::cpu::births::{Born, Ended, Event};
 
 impl Threads {
-    /// Takes note of the threads that have begun or ended by themselves. Waits for one that is telling.
+    /// Takes note of the threads that have begun or ended by themselves. Waits for one that is
+    /// telling.
     pub(in crate::cpu) fn hear(&mut self) {
         let room = std::mem::take(&mut self.events);
         let events = self.recorder.births.take(room);
         self.take_note(events);
     }
 
-    /// As [`hear`](Self::hear), but does not wait, and says whether it heard: among many threads one that is telling can stand
-    /// still for longer than lanes have room.
+    /// As [`hear`](Self::hear), but does not wait, and says whether it heard: among many threads
+    /// one that is telling can stand still for longer than lanes have room.
     pub(in crate::cpu) fn try_hear(&mut self) -> bool {
         let room = std::mem::take(&mut self.events);
         let taken = self.recorder.births.try_take(room);
@@ -85,7 +86,8 @@ impl Threads {
         self.is_hooked
     }
 
-    /// From now on [`take_changes`](Self::take_changes) says which threads come and go. Called before the first scan.
+    /// From now on [`take_changes`](Self::take_changes) says which threads come and go. Called
+    /// before the first scan.
     pub(in crate::cpu) fn note_changes(&mut self) {
         self.changes = Some(Vec::new());
     }

@@ -1,4 +1,5 @@
-//! Threads that are known are looked at again: names change, ids can be other threads' by now, and clocks can be gone.
+//! Threads that are known are looked at again: names change, ids can be other threads' by now, and
+//! clocks can be gone.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -9,8 +10,9 @@ use crate::cpu::births;
 use crate::sys::clock::Clock;
 use crate::sys::thread::identity;
 
-/// Known threads that are looked at again in [`LOOKS_ARE_FOR`], for their names and whether they are still the same, at 11 µs each:
-/// enough to see 400 threads a second, and with more threads each of them less often.
+/// Known threads that are looked at again in [`LOOKS_ARE_FOR`], for their names and whether they
+/// are still the same, at 11 µs each: enough to see 400 threads a second, and with more threads
+/// each of them less often.
 const LOOKS: usize = 4;
 /// With many threads the looks grow, to this: 1.8 % of a CPU.
 const MOST_LOOKS: usize = 16;
@@ -23,11 +25,13 @@ pub(super) const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// The longest time between two looks at a thread, where there are not more than a hundred.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// CPU time without a tick after which a thread that blocks the signal is told of. Threads that end block it, too, but for less.
+/// CPU time without a tick after which a thread that blocks the signal is told of. Threads that end
+/// block it, too, but for less.
 const BLOCKS_AFTER_NS: u64 = 20_000_000;
 
 impl Threads {
-    /// Looks again at a few threads that are due: names change, and an id can be another thread's by now.
+    /// Looks again at a few threads that are due: names change, and an id can be another thread's
+    /// by now.
     pub(super) fn look_again(&mut self) {
         let now = Instant::now();
         let since = now.saturating_duration_since(self.last_looks);
@@ -50,7 +54,8 @@ impl Threads {
     }
 
     fn look_at(&mut self, tid: i32) {
-        // With many threads each is looked at less often, so that all of them together are not looked at more often.
+        // With many threads each is looked at less often, so that all of them together are not
+        // looked at more often.
         let last_look = LAST_LOOK.max(Duration::from_millis(10) * self.live.len() as u32);
         let (Some(live), Some(seen)) = (self.live.get_mut(&tid), identity(tid)) else {
             return;
@@ -93,13 +98,14 @@ impl Threads {
         }
     }
 
-    /// Gives a thread that lives another clock, or asks for one again. It stays the thread that it was: under its number, in its
-    /// slot, with its account.
+    /// Gives a thread that lives another clock, or asks for one again. It stays the thread that it
+    /// was: under its number, in its slot, with its account.
     pub(super) fn rearm(&mut self, tid: i32) {
         let Some(live) = self.live.get_mut(&tid) else {
             return;
         };
-        // A thread that is gone has used what it had when it was last looked at, as far as is known; a scan retires it.
+        // A thread that is gone has used what it had when it was last looked at, as far as is
+        // known; a scan retires it.
         let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
             return;
         };
@@ -112,7 +118,8 @@ impl Threads {
         let last = live.clock.take();
         let was_armed = last.is_some();
         if let Some(last) = last {
-            // What it has sent until now may still be on its way, and is the thread's: `events` goes on to say so.
+            // What it has sent until now may still be on its way, and is the thread's: `events`
+            // goes on to say so.
             self.recorder.births.budget.give_back(&last);
         }
         let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);

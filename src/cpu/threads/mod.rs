@@ -24,22 +24,25 @@ use crate::slots::{Claim, Slot, next_number};
 use crate::sys::clock::Clock;
 use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
 
-/// The longest time between two scans that list all threads. Between, a scan lists them only if one may have begun; where it
-/// cannot tell (a container that makes up `/proc/loadavg`), new threads wait for this.
+/// The longest time between two scans that list all threads. Between, a scan lists them only if one
+/// may have begun; where it cannot tell (a container that makes up `/proc/loadavg`), new threads
+/// wait for this.
 const FULL_SCAN: Duration = Duration::from_millis(100);
 
-/// CPU time after which a thread that a scan finds is taken to be one that does not arm itself: one that does has done so
-/// after a tenth of it.
+/// CPU time after which a thread that a scan finds is taken to be one that does not arm itself: one
+/// that does has done so after a tenth of it.
 const ARMS_ITSELF_WITHIN_NS: u64 = 500_000;
 
-/// The most CPU time that a thread takes to be gone once it has said that it ends: the kernel's part. Another thread that gets its id
-/// has used less than it had, or more than that in a moment.
+/// The most CPU time that a thread takes to be gone once it has said that it ends: the kernel's
+/// part. Another thread that gets its id has used less than it had, or more than that in a moment.
 const MOST_TO_LEAVE_NS: u64 = 5_000_000;
 
-/// Threads that get a perf event before the start returns: so many descriptors a young process has room for.
+/// Threads that get a perf event before the start returns: so many descriptors a young process has
+/// room for.
 const EVENTS_AT_START: usize = 32;
 
-/// All threads of the process but the profiler's own, each under a serial number that is never used twice.
+/// All threads of the process but the profiler's own, each under a serial number that is never used
+/// twice.
 #[derive(Debug)]
 pub(super) struct Threads {
     recorder: &'static Recorder,
@@ -57,7 +60,8 @@ pub(super) struct Threads {
     known: HashMap<u32, Thread>,
     /// Threads that are gone and were never sampled, taken together.
     unseen: Account,
-    /// Serial numbers of those that are gone and were not sampled so far: records of theirs may still lie in the lanes.
+    /// Serial numbers of those that are gone and were not sampled so far: records of theirs may
+    /// still lie in the lanes.
     fading: Vec<u32>,
     refusals: HashMap<Refusal, u64>,
     /// Threads that ran when the recording started and are not armed yet, with their CPU time then.
@@ -73,7 +77,8 @@ pub(super) struct Threads {
     unheard: HashMap<u32, u64>,
     /// Ids that the last scan saw for the first time, where threads arm themselves.
     newcomers: HashSet<i32>,
-    /// Ids of threads that have said that they end, and that the system may list for a little longer, with their CPU time then.
+    /// Ids of threads that have said that they end, and that the system may list for a little
+    /// longer, with their CPU time then.
     leaving: HashMap<i32, u64>,
     /// Threads that have come and gone, where somebody wants to know.
     changes: Option<Vec<Change>>,
@@ -171,8 +176,9 @@ impl Threads {
         self.own
     }
 
-    /// Arms the threads that run when the recording starts, or a few of them and the calling one: perf events on more are left to the
-    /// first scan. A thousand take 15 ms, and as long again where the kernel's table of descriptors has to grow for them.
+    /// Arms the threads that run when the recording starts, or a few of them and the calling one:
+    /// perf events on more are left to the first scan. A thousand take 15 ms, and as long again
+    /// where the kernel's table of descriptors has to grow for them.
     pub(super) fn arm_at_start(&mut self) -> io::Result<()> {
         self.newest_id.has_moved();
         let mut tids = std::mem::take(&mut self.tids);
@@ -254,8 +260,8 @@ impl Threads {
                 }
             }
             self.newcomers = waiting;
-            // The list is no proof of who is gone: a thread may have been heard of after it was made, and the kernel leaves out
-            // threads that run when others end while it makes it.
+            // The list is no proof of who is gone: a thread may have been heard of after it was
+            // made, and the kernel leaves out threads that run when others end while it makes it.
             let is_there = |tid: &i32| {
                 tids.binary_search(tid).is_ok() || Clock::thread_cpu(*tid).now_ns().is_ok()
             };
@@ -269,25 +275,28 @@ impl Threads {
         listed
     }
 
-    /// Whether the next scan has something to do that cannot wait: threads that were found, and may arm themselves, or are telling
-    /// that they did.
+    /// Whether the next scan has something to do that cannot wait: threads that were found, and may
+    /// arm themselves, or are telling that they did.
     pub(super) fn expects_more(&self) -> bool {
         self.is_deaf || !self.newcomers.is_empty()
     }
 
-    /// Whether a thread that was just found may be about to arm itself, as it better does: it knows when it began.
+    /// Whether a thread that was just found may be about to arm itself, as it better does: it knows
+    /// when it began.
     fn may_arm_itself(&self, tid: i32) -> bool {
         let cpu = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
         !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS
     }
 
-    /// Arms a thread that was found, unless it is arming itself right now, as the answer says: then it is heard of in a moment.
-    /// `before_ns` is its CPU time when the recording started, if it ran then: that is not the recording's.
+    /// Arms a thread that was found, unless it is arming itself right now, as the answer says: then
+    /// it is heard of in a moment. `before_ns` is its CPU time when the recording started, if it
+    /// ran then: that is not the recording's.
     fn discover(&mut self, tid: i32, before_ns: Option<u64>) -> bool {
         let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
             return true;
         };
-        // Names of those that run at the start are read a little later, so that the start takes less time.
+        // Names of those that run at the start are read a little later, so that the start takes
+        // less time.
         let identity = match before_ns {
             Some(_) => None,
             None => match identity(tid) {
@@ -387,7 +396,8 @@ impl Threads {
         }
     }
 
-    /// A thread is gone since `at`, or another one by now. `cpu_ns` is what it used, where that is known.
+    /// A thread is gone since `at`, or another one by now. `cpu_ns` is what it used, where that is
+    /// known.
     fn retire(&mut self, tid: i32, cpu_ns: Option<u64>, at: Instant) {
         let Some(gone) = self.live.remove(&tid) else {
             return;
@@ -399,7 +409,8 @@ impl Threads {
                 at,
                 cpu_ns,
             });
-            // By elapsed time every thread has its part; only those of less than a period share one name.
+            // By elapsed time every thread has its part; only those of less than a period share one
+            // name.
             is_kept = at.saturating_duration_since(gone.since) >= self.arming.rate.period;
         }
         let Some(thread) = self.known.get_mut(&gone.serial) else {
@@ -423,7 +434,8 @@ impl Threads {
         }
     }
 
-    /// Before the lanes are emptied: the threads to [`forget`](Self::forget) after that, unless they turn up in them.
+    /// Before the lanes are emptied: the threads to [`forget`](Self::forget) after that, unless
+    /// they turn up in them.
     pub(super) fn take_fading(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.fading)
     }
@@ -455,8 +467,8 @@ impl Threads {
         }
     }
 
-    /// The serial number that a sample is counted under: that of its own clock's thread, or of the live thread of an id.
-    /// `ticks` are the periods of the thread's own clock that it stands for.
+    /// The serial number that a sample is counted under: that of its own clock's thread, or of the
+    /// live thread of an id. `ticks` are the periods of the thread's own clock that it stands for.
     pub(super) fn serial_of(&mut self, serial: u32, tid: i32, ticks: u64) -> u32 {
         let serial = match serial {
             0 => self.serial_of_tid(tid),
@@ -547,7 +559,8 @@ impl Threads {
     fn stop_clocks(&mut self) {
         self.left_to_arm.clear();
         for live in self.live.values_mut() {
-            // What events have sent can still be on its way to a thread that waits for a CPU, and is to be known as theirs.
+            // What events have sent can still be on its way to a thread that waits for a CPU, and
+            // is to be known as theirs.
             if let Some(clock) = live.clock.take() {
                 self.recorder.births.budget.give_back(&clock);
             }

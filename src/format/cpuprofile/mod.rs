@@ -1,9 +1,10 @@
 //! gperftools' CPU profile.
 //!
-//! Slots of one word each: the header `0, 3, 0, period in µs, 0`; records of `count, number of pcs, pcs…`, leaf first;
-//! the trailer `0, 1, 0`. Behind it the text of the process's mappings ([`mapped_objects`](super::mapped_objects)).
-//! A leaf's pc is the interrupted one; the others are return addresses as they are, where a
-//! [`Location`](crate::profile::Location) has them minus one.
+//! Slots of one word each: the header `0, 3, 0, period in µs, 0`; records of
+//! `count, number of pcs, pcs…`, leaf first; the trailer `0, 1, 0`. Behind it the text of the
+//! process's mappings ([`mapped_objects`](super::mapped_objects)). A leaf's pc is the interrupted
+//! one; the others are return addresses as they are, where a [`Location`](crate::profile::Location)
+//! has them minus one.
 //!
 //! Source: gperftools, `docs/cpuprofile-fileformat.html` and `src/profiledata.cc`.
 

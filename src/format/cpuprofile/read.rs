@@ -189,9 +189,10 @@ fn read_records<'b>(
     }
 }
 
-/// Removes what google/pprof takes for traces of the profiler itself (`cpuProfile` and `cleanupDuplicateLocations` in
-/// `profile/legacy_profile.go`): up to twice, a second frame that is the same in 31 of 32 records, the signal
-/// trampoline of old unwinders; and a second frame that repeats the leaf.
+/// Removes what google/pprof takes for traces of the profiler itself (`cpuProfile` and
+/// `cleanupDuplicateLocations` in `profile/legacy_profile.go`): up to twice, a second frame that is
+/// the same in 31 of 32 records, the signal trampoline of old unwinders; and a second frame that
+/// repeats the leaf.
 fn drop_trampolines(records: &mut Records) {
     let needed = records.records.len() - records.records.len() / 32;
     for _ in 0..2 {
@@ -286,8 +287,8 @@ fn build(
     Ok(profile)
 }
 
-/// Gives each address a number in the order of their first appearance, puts the numbers in their places, and returns
-/// the distinct addresses.
+/// Gives each address a number in the order of their first appearance, puts the numbers in their
+/// places, and returns the distinct addresses.
 fn number(read: &mut Records, memory: &mut u64) -> Result<Vec<u64>> {
     let hasher = DefaultHashBuilder::default();
     let mut distinct: Vec<u64> = Vec::new();

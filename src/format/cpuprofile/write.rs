@@ -85,7 +85,8 @@ fn sum(
         let count = &mut by_stack[sample.stack_id.index()];
         *count = count.saturating_add(sample.values[index]);
     }
-    // Stacks that differ may have equal addresses, as those of locations that differ in their lines.
+    // Stacks that differ may have equal addresses, as those of locations that differ in their
+    // lines.
     let mut stacks = StackTable::default();
     let mut counts: Vec<i64> = Vec::new();
     let mut canonical = Vec::new();
@@ -153,7 +154,8 @@ impl Addresses {
         addresses
     }
 
-    /// The location that stands for a caller: the last address of all has no return address after it.
+    /// The location that stands for a caller: the last address of all has no return address after
+    /// it.
     fn as_caller(&mut self, id: LocationId) -> LocationId {
         match self.of_location[id.index()] {
             u64::MAX => self.placeholder(NO_ADDRESS),

@@ -1,7 +1,9 @@
-//! profile.proto -> `Profile`, a field at a time, with everything checked that google/pprof's reader insists on.
+//! profile.proto -> `Profile`, a field at a time, with everything checked that google/pprof's
+//! reader insists on.
 //!
-//! Fields may come in any order, and in practice the strings come last. So [`Tables`] keeps the messages as they are,
-//! with the samples interned by [`Samples`], and [`Tables::finish`] resolves ids and strings when all is there.
+//! Fields may come in any order, and in practice the strings come last. So [`Tables`] keeps the
+//! messages as they are, with the samples interned by [`Samples`], and [`Tables::finish`] resolves
+//! ids and strings when all is there.
 
 use std::io::BufRead;
 
@@ -34,7 +36,8 @@ pub(super) fn read(reader: &mut impl BufRead, limit: u64) -> Result<Profile> {
 /// The messages of a profile as they were read.
 #[derive(Default)]
 struct Tables {
-    /// How many bytes of memory the tables may still take: some messages of a few bytes become a hundred.
+    /// How many bytes of memory the tables may still take: some messages of a few bytes become a
+    /// hundred.
     memory: u64,
     sample_types: Vec<messages::ValueType>,
     samples: Samples,
@@ -201,7 +204,8 @@ impl Tables {
         if let Some(period_type) = &self.period_type {
             profile.period_type = self.value_type("period_type", period_type)?;
         }
-        // A comment may be repeated as an index of a byte or two; its text is not to be multiplied with it at will.
+        // A comment may be repeated as an index of a byte or two; its text is not to be multiplied
+        // with it at will.
         let mut memory = self.memory;
         for &comment in &self.comments {
             let comment = text("comment", Some(comment))?;
@@ -211,8 +215,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Interns what functions and labels refer to in the order of the file's string table, so that a profile that is
-    /// written and read again has the same handles.
+    /// Interns what functions and labels refer to in the order of the file's string table, so that
+    /// a profile that is written and read again has the same handles.
     fn intern_strings(&self, profile: &mut Profile) -> Result<()> {
         let mut indices: Vec<i64> = self
             .functions

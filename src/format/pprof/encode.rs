@@ -1,7 +1,7 @@
 //! `Profile` -> profile.proto, a message at a time.
 //!
-//! Neither the message tree nor the bytes are ever held whole: a profile of a million samples is some hundreds of
-//! megabytes uncompressed, because each sample repeats its stack.
+//! Neither the message tree nor the bytes are ever held whole: a profile of a million samples is
+//! some hundreds of megabytes uncompressed, because each sample repeats its stack.
 
 use std::io::Write;
 
@@ -104,9 +104,9 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
     encoder.out.flush()
 }
 
-/// The samples' positions with those of one stack together (and else in their order), where that pays: gzip finds a
-/// repeated stack only within its window, and encoding each stack once is quicker too. The order of samples means
-/// nothing in profile.proto.
+/// The samples' positions with those of one stack together (and else in their order), where that
+/// pays: gzip finds a repeated stack only within its window, and encoding each stack once is
+/// quicker too. The order of samples means nothing in profile.proto.
 fn by_stack(profile: &Profile) -> Option<Vec<u32>> {
     let frames = profile.samples().map(|s| s.stack.len()).sum::<usize>();
     let samples = u32::try_from(profile.sample_count()).ok()?;
@@ -249,7 +249,8 @@ impl<W: Write> Encoder<'_, W> {
     }
 }
 
-/// The length of a field of `Sample` (its numbers are below 16: a key is one byte) that is left out when empty.
+/// The length of a field of `Sample` (its numbers are below 16: a key is one byte) that is left out
+/// when empty.
 fn packed_len(len: usize) -> usize {
     match len {
         0 => 0,

@@ -7,7 +7,8 @@ use hashbrown::HashMap;
 use crate::format::invalid;
 use crate::{Error, Result};
 
-/// The ids of one kind of message, in the order of its table. They should be 1, 2, 3, …; any others are looked up.
+/// The ids of one kind of message, in the order of its table. They should be 1, 2, 3, …; any others
+/// are looked up.
 pub(super) struct Ids {
     kind: &'static str,
     len: u32,

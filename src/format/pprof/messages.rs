@@ -1,6 +1,7 @@
 //! The messages of profile.proto, as `prost-build` makes them from
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>, less the two that are never held whole: `Profile`,
-//! whose fields are read and written one at a time, and `Sample`, whose parts are interned as they are met.
+//! whose fields are read and written one at a time, and `Sample`, whose parts are interned as they
+//! are met.
 
 /// A type and a unit, as indices into the string table.
 #[derive(Clone, Copy, PartialEq, prost::Message)]

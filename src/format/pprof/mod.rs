@@ -1,7 +1,7 @@
 //! google/pprof's profile.proto, bare or in gzip.
 //!
-//! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>, and what its reader insists on
-//! (`profile/proto.go`, `encode.go`, `profile.go`).
+//! Source: <https://github.com/google/pprof/blob/main/proto/profile.proto>, and what its reader
+//! insists on (`profile/proto.go`, `encode.go`, `profile.go`).
 
 mod decode;
 mod encode;

@@ -1,7 +1,7 @@
 //! The samples of a file, interned as they are met.
 //!
-//! A file repeats the whole stack in every sample. Equal stacks are equal bytes, so most samples are read by looking
-//! their bytes up, and a stack is decoded once.
+//! A file repeats the whole stack in every sample. Equal stacks are equal bytes, so most samples
+//! are read by looking their bytes up, and a stack is decoded once.
 
 use std::hash::BuildHasher;
 
@@ -17,7 +17,8 @@ use crate::Result;
 use crate::format::{charge, invalid};
 use crate::profile::{Label, LocationId, Profile, StackId, StackTable};
 
-/// Location ids from here on are numbered as they are met: whatever a file calls its locations has to fit 32 bits.
+/// Location ids from here on are numbered as they are met: whatever a file calls its locations has
+/// to fit 32 bits.
 const FIRST_RENAMED: u32 = 1 << 31;
 
 #[derive(Default)]
@@ -38,7 +39,8 @@ struct Row {
     labels: u32,
 }
 
-/// Stacks whose locations are not known yet: location id n is handle n - 1, or for the largest a new number.
+/// Stacks whose locations are not known yet: location id n is handle n - 1, or for the largest a
+/// new number.
 #[derive(Default)]
 struct Stacks {
     bytes: ByteTable,

@@ -3,8 +3,8 @@
 use crate::Result;
 use crate::format::invalid;
 
-/// The strings in the order of the file; those that are not UTF-8 have replacement characters, as paths and symbols
-/// may be any bytes.
+/// The strings in the order of the file; those that are not UTF-8 have replacement characters, as
+/// paths and symbols may be any bytes.
 #[derive(Default)]
 pub(super) struct Strings {
     text: String,

@@ -130,8 +130,8 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     prost::encoding::decode_varint(bytes).ok()
 }
 
-/// The next field of a message in a slice: its number, and its value as a number or as bytes. Fixed-width values come
-/// as `None`.
+/// The next field of a message in a slice: its number, and its value as a number or as bytes.
+/// Fixed-width values come as `None`.
 #[derive(Clone, Copy)]
 pub(super) enum Part<'b> {
     Number(u64),

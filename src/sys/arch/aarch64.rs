@@ -1,5 +1,5 @@
-//! aarch64: DWARF's numbers (DWARF for the Arm 64-bit Architecture, 4.1), and `ucontext_t` as the kernel lays it out on the
-//! signal frame.
+//! aarch64: DWARF's numbers (DWARF for the Arm 64-bit Architecture, 4.1), and `ucontext_t` as the
+//! kernel lays it out on the signal frame.
 
 use super::Registers;
 
@@ -38,14 +38,15 @@ impl Registers {
     }
 }
 
-/// User space has 48 bits of addresses on Linux, 52 with a hint that stacks and code do not get; what lies above is a tag or a
-/// signature.
+/// User space has 48 bits of addresses on Linux, 52 with a hint that stacks and code do not get;
+/// what lies above is a tag or a signature.
 pub(super) fn without_signature(address: u64) -> u64 {
     address & ((1 << 48) - 1)
 }
 
-/// The kernel's vDSO says nothing of it in unwind data since Linux 5.8. It is told by its two instructions, as debuggers tell it,
-/// which is why they do not change (arch/arm64/kernel/vdso/sigreturn.S).
+/// The kernel's vDSO says nothing of it in unwind data since Linux 5.8. It is told by its two
+/// instructions, as debuggers tell it, which is why they do not change
+/// (arch/arm64/kernel/vdso/sigreturn.S).
 pub(super) fn signal_return(code: &[u8]) -> Option<usize> {
     (0..code.len())
         .step_by(4)
@@ -56,8 +57,8 @@ pub(super) fn signal_return(code: &[u8]) -> Option<usize> {
 pub(super) const SIGNAL_RETURNS: [(&[u8], &[u8]); 1] =
     [(&[0x68, 0x11, 0x80, 0xd2], &[0x01, 0x00, 0x00, 0xd4])];
 
-/// The stack pointer points to the `siginfo_t` when a handler has returned, and the `ucontext_t` follows (`struct rt_sigframe`,
-/// arch/arm64/kernel/signal.c).
+/// The stack pointer points to the `siginfo_t` when a handler has returned, and the `ucontext_t`
+/// follows (`struct rt_sigframe`, arch/arm64/kernel/signal.c).
 pub(super) fn interrupted_by_signal(
     sp: u64,
     mut read: impl FnMut(u64) -> Option<u64>,

@@ -26,15 +26,18 @@ pub(crate) const RETURN_ADDRESS: u16 = native::RETURN_ADDRESS;
 /// The DWARF numbers of the registers that a call preserves, without the stack pointer.
 pub(crate) const CALLEE_SAVED: [u8; CALLEE_SAVED_COUNT] = native::CALLEE_SAVED;
 pub(crate) const CALLEE_SAVED_COUNT: usize = native::CALLEE_SAVED_COUNT;
-/// How many bytes below the stack pointer belong to the code that runs: a signal's handler leaves them alone.
+/// How many bytes below the stack pointer belong to the code that runs: a signal's handler leaves
+/// them alone.
 pub(crate) const RED_ZONE: u64 = native::RED_ZONE;
-/// Whether the caller's stack pointer is right above the two words that a frame pointer leads to. Elsewhere it is somewhere above.
+/// Whether the caller's stack pointer is right above the two words that a frame pointer leads to.
+/// Elsewhere it is somewhere above.
 pub(crate) const FRAME_RECORD_ENDS_FRAME: bool = native::FRAME_RECORD_ENDS_FRAME;
 
 /// What the header of an ELF file calls this machine.
 pub(crate) const ELF_MACHINE: u16 = native::ELF_MACHINE;
 
-/// What unwinding begins with: all general registers and the stack pointer, by their DWARF numbers, and the program counter.
+/// What unwinding begins with: all general registers and the stack pointer, by their DWARF numbers,
+/// and the program counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Registers {
     /// Program counter: the instruction that was about to run.
@@ -65,8 +68,8 @@ pub(crate) fn signal_return(code: &[u8]) -> Option<usize> {
     native::signal_return(code)
 }
 
-/// Whether `code` begins with what returns from a handler, a system call, or with the second of its two instructions where the
-/// first is what `before` ends with. *Async-signal-safe.*
+/// Whether `code` begins with what returns from a handler, a system call, or with the second of its
+/// two instructions where the first is what `before` ends with. *Async-signal-safe.*
 pub(crate) fn returns_from_handler(before: &[u8], code: &[u8]) -> bool {
     native::SIGNAL_RETURNS.iter().any(|(first, second)| {
         let is_at_second = before.ends_with(first) && code.starts_with(second);
@@ -75,8 +78,8 @@ pub(crate) fn returns_from_handler(before: &[u8], code: &[u8]) -> bool {
     })
 }
 
-/// Where the kernel has put the registers that a signal interrupted, from the stack pointer of the code that a handler returns
-/// to. *Async-signal-safe* if `read` is.
+/// Where the kernel has put the registers that a signal interrupted, from the stack pointer of the
+/// code that a handler returns to. *Async-signal-safe* if `read` is.
 pub(crate) fn interrupted_by_signal(
     sp: u64,
     read: impl FnMut(u64) -> Option<u64>,
@@ -84,8 +87,9 @@ pub(crate) fn interrupted_by_signal(
     native::interrupted_by_signal(sp, read)
 }
 
-/// How far above the stack pointer the caller's frame begins, at a place in the procedure linkage table, of which 16 bytes are
-/// given, from a multiple of 16 on; `None` where they are something else. *Async-signal-safe.*
+/// How far above the stack pointer the caller's frame begins, at a place in the procedure linkage
+/// table, of which 16 bytes are given, from a multiple of 16 on; `None` where they are something
+/// else. *Async-signal-safe.*
 pub(crate) fn linkage_frame_offset(place: u64, code: [u8; 16]) -> Option<i32> {
     native::linkage_frame_offset(place, code)
 }

@@ -1,5 +1,5 @@
-//! x86_64: DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36), and `ucontext_t` as the kernel lays it out on the
-//! signal frame.
+//! x86_64: DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36), and `ucontext_t` as the
+//! kernel lays it out on the signal frame.
 
 use super::Registers;
 
@@ -60,14 +60,15 @@ pub(super) fn signal_return(_code: &[u8]) -> Option<usize> {
     None
 }
 
-/// `mov $15, %rax` (rt_sigreturn), or `%eax`, and `syscall`. Debuggers know signals' frames by them where nothing else tells, so that
-/// C libraries do not change them.
+/// `mov $15, %rax` (rt_sigreturn), or `%eax`, and `syscall`. Debuggers know signals' frames by them
+/// where nothing else tells, so that C libraries do not change them.
 pub(super) const SIGNAL_RETURNS: [(&[u8], &[u8]); 2] = [
     (&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0], &[0x0f, 0x05]),
     (&[0xb8, 0x0f, 0, 0, 0], &[0x0f, 0x05]),
 ];
 
-/// The stack pointer points to the `ucontext_t` when a handler has returned (`struct rt_sigframe`, arch/x86/kernel/signal.c).
+/// The stack pointer points to the `ucontext_t` when a handler has returned (`struct rt_sigframe`,
+/// arch/x86/kernel/signal.c).
 pub(super) fn interrupted_by_signal(
     sp: u64,
     mut read: impl FnMut(u64) -> Option<u64>,
@@ -88,11 +89,13 @@ pub(super) fn interrupted_by_signal(
     Some(Registers { pc, general })
 }
 
-/// The entries of System V ABI 5.2 and, with `endbr64` before them, of its extension for control flow protection.
+/// The entries of System V ABI 5.2 and, with `endbr64` before them, of its extension for control
+/// flow protection.
 pub(super) fn linkage_frame_offset(place: u64, code: [u8; 16]) -> Option<i32> {
     const RETURN_ADDRESS: i32 = 8;
     let at = place & 15;
-    // The place from which on a word lies above the return address, and whether another one does from the beginning.
+    // The place from which on a word lies above the return address, and whether another one does
+    // from the beginning.
     let (pushed_from, has_another) = match code {
         // The first entry: push [link map]; jmp [resolver].
         [0xff, 0x35, _, _, _, _, 0xff, 0x25, ..] => (6, true),

@@ -1,6 +1,7 @@
 //! What a new thread is to run, kept from the call that creates it to its first instruction.
 //!
-//! A pool of its own and not the host's heap: an allocator can be the one that creates the thread, with its locks held.
+//! A pool of its own and not the host's heap: an allocator can be the one that creates the thread,
+//! with its locks held.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -31,8 +32,8 @@ impl Cell {
         }
     }
 
-    /// Claims a cell; `None` if all are taken. A child that is forked while its parent's threads are on their way inherits
-    /// their cells as taken.
+    /// Claims a cell; `None` if all are taken. A child that is forked while its parent's threads
+    /// are on their way inherits their cells as taken.
     pub(super) fn claim(start: usize, argument: usize, number: u32) -> Option<&'static Self> {
         let first = HINT.fetch_add(1, Ordering::Relaxed) % CELLS;
         let (before, from) = POOL.split_at(first);

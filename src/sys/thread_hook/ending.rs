@@ -1,5 +1,6 @@
-//! The end of a thread, through a key of thread-specific data: its destructor runs on the thread however it ends, by returning,
-//! by `pthread_exit` or by cancellation, and after C++'s and Rust's own thread-local values are gone.
+//! The end of a thread, through a key of thread-specific data: its destructor runs on the thread
+//! however it ends, by returning, by `pthread_exit` or by cancellation, and after C++'s and Rust's
+//! own thread-local values are gone.
 
 use std::io;
 use std::ptr;
@@ -11,7 +12,8 @@ use super::without_cancellation;
 /// (`PTHREAD_DESTRUCTOR_ITERATIONS`). To run late, and yet surely, ours acts in the last but one.
 const ROUNDS: usize = 3;
 
-/// One more than the key; 0 while there is none. It is never deleted, since threads that expect their end may live for ever.
+/// One more than the key; 0 while there is none. It is never deleted, since threads that expect
+/// their end may live for ever.
 static KEY: AtomicU64 = AtomicU64::new(0);
 /// Never cleared either.
 static END: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
@@ -33,8 +35,9 @@ pub(super) fn set(end: fn()) -> io::Result<()> {
 
 /// Has `end` run when the calling thread ends.
 ///
-/// In a process with more than 32 keys the C library takes memory for the value, once a thread, from the host's heap: here as
-/// in any other thread that uses such a key, and with none of the host's locks held, since the thread has not begun.
+/// In a process with more than 32 keys the C library takes memory for the value, once a thread,
+/// from the host's heap: here as in any other thread that uses such a key, and with none of the
+/// host's locks held, since the thread has not begun.
 pub(super) fn expect() {
     expect_in(ROUNDS);
 }

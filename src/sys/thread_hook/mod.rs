@@ -1,15 +1,17 @@
-//! New threads, told of by themselves: while a hook is installed, each thread that is created with `pthread_create` runs a function
-//! of ours before its start routine, and another at its end.
+//! New threads, told of by themselves: while a hook is installed, each thread that is created with
+//! `pthread_create` runs a function of ours before its start routine, and another at its end.
 //!
-//! The word through which each module calls `pthread_create` is made to lead to a function of ours ([`super::got`]), which calls the
-//! real one with another start routine. Threads that are made otherwise are not seen: by the C library itself (`thrd_create`,
-//! timers), by a raw `clone`, through an address that was taken before or by `dlsym`, within the module that defines
+//! The word through which each module calls `pthread_create` is made to lead to a function of ours
+//! ([`super::got`]), which calls the real one with another start routine. Threads that are made
+//! otherwise are not seen: by the C library itself (`thrd_create`, timers), by a raw `clone`,
+//! through an address that was taken before or by `dlsym`, within the module that defines
 //! `pthread_create` (an executable with a sanitizer), or by a module that was loaded since the last
 //! [`refresh`](ThreadHook::refresh).
 //!
-//! While none is installed all of it stays callable, since an address can be kept and a thread be on its way: calls
-//! are passed through. The same goes for a forked child, which inherits the words as they are, but not that a hook is
-//! installed; if it installs its own, everything is put back at the end of that.
+//! While none is installed all of it stays callable, since an address can be kept and a thread be
+//! on its way: calls are passed through. The same goes for a forked child, which inherits the words
+//! as they are, but not that a hook is installed; if it installs its own, everything is put back at
+//! the end of that.
 
 mod cells;
 mod ending;
@@ -30,11 +32,13 @@ use super::signal::ErrnoGuard;
 use cells::Cell;
 
 const NAME: &[u8] = b"pthread_create";
-/// How often a list of modules that does not change is walked for the sake of one that seems not to be relocated: at the
-/// flusher's pace more than a second, for relocating and the look-ups of a large library.
+/// How often a list of modules that does not change is walked for the sake of one that seems not to
+/// be relocated: at the flusher's pace more than a second, for relocating and the look-ups of a
+/// large library.
 const PATIENCE: u32 = 200;
 
-/// `pthread_create`, with code addresses as such. It does not unwind, but what a host puts before it may.
+/// `pthread_create`, with code addresses as such. It does not unwind, but what a host puts before
+/// it may.
 type Create = unsafe extern "C-unwind" fn(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
@@ -87,12 +91,15 @@ impl Page {
 /// What a hook calls. None of them may panic; their errno is nobody's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Callbacks {
-    /// On the thread that creates another one, before that exists, and with whatever locks are held there: a number for it.
+    /// On the thread that creates another one, before that exists, and with whatever locks are held
+    /// there: a number for it.
     pub(crate) create: fn() -> u32,
-    /// On the new thread, with its number, before its start routine, as ordinary code with the signal mask that the thread was
-    /// given, and with cancellation disabled. Whether `end` is to run when the thread ends.
+    /// On the new thread, with its number, before its start routine, as ordinary code with the
+    /// signal mask that the thread was given, and with cancellation disabled. Whether `end` is to
+    /// run when the thread ends.
     pub(crate) begin: fn(u32) -> bool,
-    /// On a thread that ends, with cancellation disabled, if there was memory to remember what `begin` has answered.
+    /// On a thread that ends, with cancellation disabled, if there was memory to remember what
+    /// `begin` has answered.
     pub(crate) end: fn(),
 }
 
@@ -108,15 +115,17 @@ pub(crate) struct ThreadHook {
 }
 
 impl ThreadHook {
-    /// Has each new thread numbered, and run what `callbacks` has for it. That may happen after the hook was taken out, for
-    /// threads that were on their way or lived longer; and `end` alone in a forked child, in which the thread that forked ends.
+    /// Has each new thread numbered, and run what `callbacks` has for it. That may happen after the
+    /// hook was taken out, for threads that were on their way or lived longer; and `end` alone in a
+    /// forked child, in which the thread that forked ends.
     ///
-    /// `generation` must have been taken before `maps` were read: so it is known that the maps are of these modules.
+    /// `generation` must have been taken before `maps` were read: so it is known that the maps are
+    /// of these modules.
     ///
     /// # Errors
     ///
-    /// If another hook is installed, if no module defines `pthread_create` (a static executable), and where the system has
-    /// no page or no key of thread-specific data to give.
+    /// If another hook is installed, if no module defines `pthread_create` (a static executable),
+    /// and where the system has no page or no key of thread-specific data to give.
     pub(crate) fn install(
         callbacks: Callbacks,
         generation: Generation,
@@ -156,8 +165,9 @@ impl ThreadHook {
         Ok(hook)
     }
 
-    /// Sees to the modules that were loaded since; `generation` must have been taken before `maps` were read. Called when the
-    /// loader's counters have moved, and while [`is_pending`](Self::is_pending) says so.
+    /// Sees to the modules that were loaded since; `generation` must have been taken before `maps`
+    /// were read. Called when the loader's counters have moved, and while
+    /// [`is_pending`](Self::is_pending) says so.
     pub(crate) fn refresh(&mut self, generation: Generation, maps: &Maps) {
         if self.page.owner.load(Ordering::Acquire) != self.number {
             // A forked child's.
@@ -183,8 +193,9 @@ impl ThreadHook {
         self.generation = generation;
     }
 
-    /// Whether another [`refresh`](Self::refresh) is due although the list of modules is the same: one of them was not relocated
-    /// yet. It is given up after some 200 of them: a module can seem so for ever.
+    /// Whether another [`refresh`](Self::refresh) is due although the list of modules is the same:
+    /// one of them was not relocated yet. It is given up after some 200 of them: a module can seem
+    /// so for ever.
     pub(crate) fn is_pending(&self) -> bool {
         self.outcome.is_pending && self.retries < PATIENCE
     }
@@ -198,7 +209,8 @@ impl ThreadHook {
 
 impl Drop for ThreadHook {
     fn drop(&mut self) {
-        // In a forked child the page was wiped: the hook is the parent's, and the child may have its own by now.
+        // In a forked child the page was wiped: the hook is the parent's, and the child may have
+        // its own by now.
         if self.page.owner.load(Ordering::Acquire) == self.number {
             self.page.create.store(ptr::null_mut(), Ordering::Release);
             self.page.begin.store(ptr::null_mut(), Ordering::Release);
@@ -212,8 +224,8 @@ fn stand_in() -> usize {
     (create as Create) as usize
 }
 
-/// Stands in for `pthread_create`. It takes no lock and nothing from the host's heap: an allocator that starts a thread of its
-/// own calls this with its locks held.
+/// Stands in for `pthread_create`. It takes no lock and nothing from the host's heap: an allocator
+/// that starts a thread of its own calls this with its locks held.
 unsafe extern "C-unwind" fn create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
@@ -232,7 +244,8 @@ unsafe extern "C-unwind" fn create(
     };
     let begin = trampoline::begin as *mut libc::c_void;
     let in_cell = ptr::from_ref(cell).cast_mut().cast();
-    // SAFETY: the caller's own call, but for the start routine, which takes the cell, and goes on to the caller's.
+    // SAFETY: the caller's own call, but for the start routine, which takes the cell, and goes on
+    // to the caller's.
     let error = unsafe { real(thread, attributes, begin, in_cell) };
     if error != 0 {
         // There is no thread that would.
@@ -263,8 +276,8 @@ fn introduce(number: u32) -> bool {
     without_cancellation(|| begin(number))
 }
 
-/// Runs `f` as a thread that cannot be cancelled: cancellation unwinds the stack by force, which must not pass a frame of Rust's.
-/// Errno is put back.
+/// Runs `f` as a thread that cannot be cancelled: cancellation unwinds the stack by force, which
+/// must not pass a frame of Rust's. Errno is put back.
 fn without_cancellation<T>(f: impl FnOnce() -> T) -> T {
     const DISABLE: libc::c_int = 1;
     unsafe extern "C" {

@@ -1,7 +1,8 @@
-//! Where a new thread begins: it is introduced, and then jumps to its start routine, as if nothing had been before.
+//! Where a new thread begins: it is introduced, and then jumps to its start routine, as if nothing
+//! had been before.
 //!
-//! No frame of ours stays on its stack: `pthread_exit` and cancellation unwind the whole stack, by force, which must not pass
-//! a frame of Rust's; and samples look as they would without us.
+//! No frame of ours stays on its stack: `pthread_exit` and cancellation unwind the whole stack, by
+//! force, which must not pass a frame of Rust's; and samples look as they would without us.
 
 use std::arch::naked_asm;
 
@@ -55,7 +56,8 @@ pub(super) extern "C" fn begin(cell: *mut libc::c_void) -> *mut libc::c_void {
 pub(super) extern "C" fn begin(cell: *mut libc::c_void) -> *mut libc::c_void {
     naked_asm!(
         ".cfi_startproc",
-        // A landing pad for indirect calls (`bti c`) where the machine wants one, and nothing elsewhere.
+        // A landing pad for indirect calls (`bti c`) where the machine wants one, and nothing
+        // elsewhere.
         "hint #34",
         "stp x29, x30, [sp, #-16]!",
         ".cfi_adjust_cfa_offset 16",

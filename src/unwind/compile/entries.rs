@@ -20,7 +20,8 @@ pub(super) struct Entries<'m, S> {
     pub(super) section: S,
     pub(super) bytes: &'m [u8],
     pub(super) bases: BaseAddresses,
-    /// Common information entries by their offsets, each with the rule that its functions begin with.
+    /// Common information entries by their offsets, each with the rule that its functions begin
+    /// with.
     common: HashMap<usize, (Common<'m>, Option<Rule>)>,
     /// What stands for more than a rule can hold.
     pub(super) complex: Rule,
@@ -44,8 +45,8 @@ impl<'m> Entries<'m, EhFrame<Bytes<'m>>> {
         }
     }
 
-    /// Where the entries of functions lie in the section, in the order of the addresses that they begin at: from the search
-    /// table, or else from the section itself.
+    /// Where the entries of functions lie in the section, in the order of the addresses that they
+    /// begin at: from the search table, or else from the section itself.
     pub(super) fn offsets(&mut self, module: &Module) -> Vec<(u64, usize)> {
         let eh_frame = self.bases.eh_frame.section.unwrap_or(0);
         let mut offsets: Vec<(u64, usize)> = Vec::new();

@@ -19,7 +19,8 @@ pub(super) fn from_register(
 /// The CFA that an expression computes, for those that compilers and linkers write.
 pub(super) fn cfa_of(expression: UnwindExpression<usize>, section: &[u8]) -> Option<Rule> {
     let bytes = bytes(expression, section)?;
-    // What linkers write for the procedure linkage table: breg7 (rsp) 8, breg16 (rip) 0, lit15, and, lit<n>, ge, lit3, shl, plus.
+    // What linkers write for the procedure linkage table: breg7 (rsp) 8, breg16 (rip) 0, lit15,
+    // and, lit<n>, ge, lit3, shl, plus.
     if cfg!(target_arch = "x86_64")
         && let [
             0x77,
@@ -46,8 +47,8 @@ pub(super) fn cfa_of(expression: UnwindExpression<usize>, section: &[u8]) -> Opt
     match rest.next() {
         Ok(None) => Some(cfa(Kind::Register, register, offset)),
         Ok(Some(Operation::Deref { size: 8, .. })) => {
-            // gcc saves the CFA itself, hand-written code (OpenSSL's) the stack pointer that it was called with, below which the
-            // return address lies.
+            // gcc saves the CFA itself, hand-written code (OpenSSL's) the stack pointer that it was
+            // called with, below which the return address lies.
             let loaded_offset = match rest.next() {
                 Ok(None) => 0,
                 Ok(Some(Operation::PlusConstant { value })) => i16::try_from(value).ok()?,

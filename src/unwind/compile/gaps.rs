@@ -10,7 +10,8 @@ pub(super) struct Part {
     pub(super) offset: usize,
 }
 
-/// The parts of `functions` that are in no range of `described`, in ascending order, and no two of them of the same code.
+/// The parts of `functions` that are in no range of `described`, in ascending order, and no two of
+/// them of the same code.
 pub(super) fn undescribed(mut functions: Vec<Part>, mut described: Vec<Range<u64>>) -> Vec<Part> {
     functions.sort_unstable_by_key(|part| (part.range.start, part.range.end, part.offset));
     described.sort_unstable_by_key(|range| range.start);

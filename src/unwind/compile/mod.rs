@@ -1,4 +1,5 @@
-//! `.eh_frame` and `.debug_frame` to a [`Table`], in ordinary code: gimli parses, and each instruction changes a rule.
+//! `.eh_frame` and `.debug_frame` to a [`Table`], in ordinary code: gimli parses, and each
+//! instruction changes a rule.
 #![forbid(unsafe_code)]
 
 mod entries;
@@ -27,16 +28,18 @@ type Instruction = CallFrameInstruction<usize>;
 /// States that `DW_CFA_remember_state` can put aside; compilers nest them two or three deep.
 const MOST_REMEMBERED: usize = 64;
 
-/// How many times the length of its sections the entries that are gone through may take together. Each byte is of one entry, and entries
-/// of `.debug_frame` are gone through for each part that is missing; where more is named, entries lie over each other, as in no
-/// linker's output, and would take the square of their length.
+/// How many times the length of its sections the entries that are gone through may take together.
+/// Each byte is of one entry, and entries of `.debug_frame` are gone through for each part that is
+/// missing; where more is named, entries lie over each other, as in no linker's output, and would
+/// take the square of their length.
 const MOST_PASSES: usize = 4;
 
 /// After so many functions there may be something else to do.
 const FUNCTIONS_AT_A_TIME: usize = 64;
 
-/// The rules of all code of a module, by offset from its beginning, without what cannot be made sense of. What its `.eh_frame`
-/// leaves out is taken from the `.debug_frame` of its file, which is empty where there is none.
+/// The rules of all code of a module, by offset from its beginning, without what cannot be made
+/// sense of. What its `.eh_frame` leaves out is taken from the `.debug_frame` of its file, which is
+/// empty where there is none.
 ///
 /// `meanwhile` is called now and then: a large module takes a tenth of a second.
 pub(super) fn compile(module: &Module, debug_frame: &[u8], meanwhile: &mut dyn FnMut()) -> Table {
@@ -82,7 +85,8 @@ pub(super) fn compile(module: &Module, debug_frame: &[u8], meanwhile: &mut dyn F
             while let Some(part) = parts.next_if(|part| part.range.start < address) {
                 compiler.add_part(&mut debug_frame, part);
             }
-            // What cannot be read leaves its code without a rule; other functions are not to suffer.
+            // What cannot be read leaves its code without a rule; other functions are not to
+            // suffer.
             let _ = compiler.add_function(entries, offset, module_places.clone());
         }
     }
@@ -93,8 +97,8 @@ pub(super) fn compile(module: &Module, debug_frame: &[u8], meanwhile: &mut dyn F
     compiler.builder.finish()
 }
 
-/// The functions of a `.debug_frame`, by link-time address. Of those that a linker has left out the entries can still be there, with 0
-/// for an address, and the length that they had.
+/// The functions of a `.debug_frame`, by link-time address. Of those that a linker has left out the
+/// entries can still be there, with 0 for an address, and the length that they had.
 fn functions_in_code<'m>(
     module: &Module,
     entries: &mut Entries<'m, DebugFrame<Bytes<'m>>>,

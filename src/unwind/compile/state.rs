@@ -13,12 +13,13 @@ pub(super) struct State {
     initial: Rule,
     data_factor: i64,
     is_signal: bool,
-    /// The caller's stack pointer is not the CFA, but what the code will load. From there to the function's end it is not known
-    /// which of the two stacks it is on.
+    /// The caller's stack pointer is not the CFA, but what the code will load. From there to the
+    /// function's end it is not known which of the two stacks it is on.
     is_leaving: bool,
 }
 
-/// The place of a return address that the kernel has put into a signal's frame, which an expression says.
+/// The place of a return address that the kernel has put into a signal's frame, which an expression
+/// says.
 const IN_SIGNAL_FRAME: Place = Place::COMPLEX;
 
 impl State {
@@ -104,7 +105,8 @@ impl State {
                 }
             }
             Instruction::Restore { register } => self.restore(register.0),
-            // How many bytes of arguments lie there, and whether the return address is signed, which is taken off anyhow.
+            // How many bytes of arguments lie there, and whether the return address is signed,
+            // which is taken off anyhow.
             Instruction::ArgsSize { .. } | Instruction::NegateRaState | Instruction::Nop => {}
             // Where to go on, and what was put aside, is up to the caller.
             Instruction::SetLoc { .. }
@@ -179,8 +181,8 @@ impl State {
     /// The rule as a row has it.
     pub(super) fn finished(&self) -> Rule {
         let rule = self.rule;
-        // What the kernel made for a signal has registers where it puts them; a signal's frame that a runtime made for itself is
-        // described like any other.
+        // What the kernel made for a signal has registers where it puts them; a signal's frame that
+        // a runtime made for itself is described like any other.
         if self.is_signal
             && (rule.return_address == IN_SIGNAL_FRAME || cfg!(target_arch = "aarch64"))
         {

@@ -11,12 +11,13 @@ use crate::sys::memory::StackReader;
 use crate::unwind::StopReason;
 use crate::unwind::rule::{Kind, Place, Rule};
 
-/// Where unwinding stands: a place in the code, and the registers as they were there, as far as they can be known.
+/// Where unwinding stands: a place in the code, and the registers as they were there, as far as
+/// they can be known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     registers: Registers,
-    /// The callee-saved registers that are known, a bit each in the order of [`CALLEE_SAVED`]. The stack pointer always is; others
-    /// are where the frame was interrupted.
+    /// The callee-saved registers that are known, a bit each in the order of [`CALLEE_SAVED`]. The
+    /// stack pointer always is; others are where the frame was interrupted.
     known: u16,
     /// Those that are looked for in callers, a bit each.
     wanted: u16,
@@ -24,7 +25,8 @@ pub(super) struct Frame {
     pub(super) wants_more: bool,
     /// The pc is of an instruction that was interrupted, and not behind a call.
     pub(super) is_exact: bool,
-    /// The stack pointer may be higher, as is not known on some machines behind a step by the frame pointer.
+    /// The stack pointer may be higher, as is not known on some machines behind a step by the frame
+    /// pointer.
     is_sp_least: bool,
 }
 
@@ -78,7 +80,8 @@ impl Frame {
         self.registers.fp()
     }
 
-    /// What the link register holds, which is the return address that was followed here, but where the frame was interrupted.
+    /// What the link register holds, which is the return address that was followed here, but where
+    /// the frame was interrupted.
     #[cfg(target_arch = "aarch64")]
     pub(super) fn link(&self) -> u64 {
         match self.is_exact {
@@ -87,7 +90,8 @@ impl Frame {
         }
     }
 
-    /// An address inside of the instruction that this frame is at: a return address can be that of the next function.
+    /// An address inside of the instruction that this frame is at: a return address can be that of
+    /// the next function.
     pub(super) fn place(&self) -> u64 {
         match self.is_exact {
             true => self.registers.pc,
@@ -99,8 +103,9 @@ impl Frame {
     fn register(&mut self, number: u8) -> Option<u64> {
         let value = self.registers.general.get(usize::from(number)).copied()?;
         let index = INDEX.get(usize::from(number)).copied()?;
-        // Registers that calls do not preserve are what they were at the leaf: a caller's frame counts from one only in hand-written
-        // code, whose callees leave it alone (OpenSSL's AES-GCM). Other unwinders do the same.
+        // Registers that calls do not preserve are what they were at the leaf: a caller's frame
+        // counts from one only in hand-written code, whose callees leave it alone (OpenSSL's
+        // AES-GCM). Other unwinders do the same.
         let is_left_alone = index == NO_INDEX && u16::from(number) != RETURN_ADDRESS;
         let is_known = self.is_exact
             || number == SP
@@ -144,7 +149,8 @@ impl Frame {
             && rule.kind == Kind::Register
             && rule.cfa_register == SP
         {
-            // Machines that hide it have conventions by which such a function keeps a frame pointer, too.
+            // Machines that hide it have conventions by which such a function keeps a frame
+            // pointer, too.
             return self.step_by_frame_pointer(stack);
         }
         let offset = i64::from(rule.cfa_offset);
@@ -186,8 +192,9 @@ impl Frame {
             }
         };
         let fp = self.fp();
-        // Compilers do not say that the epilogue of a realigned frame has taken the caller's frame pointer back, and with it all
-        // that lies beside it. (A frame pointer of this frame's own lies within the frame.)
+        // Compilers do not say that the epilogue of a realigned frame has taken the caller's frame
+        // pointer back, and with it all that lies beside it. (A frame pointer of this frame's own
+        // lies within the frame.)
         let has_own_fp = (self.sp()..cfa).contains(&fp);
         let moved = match has_own_fp {
             true => rule.changed,
@@ -206,11 +213,13 @@ impl Frame {
         self.arrive(pc, cfa, stack)
     }
 
-    /// Whether this frame is of the code that a handler returns to, by its instructions: not all C libraries have unwind data for it
-    /// (musl has none, nor has Go's runtime). *Async-signal-safe.*
+    /// Whether this frame is of the code that a handler returns to, by its instructions: not all C
+    /// libraries have unwind data for it (musl has none, nor has Go's
+    /// runtime). *Async-signal-safe.*
     #[cold]
     pub(super) fn returns_from_handler(&self, stack: &mut StackReader<'_>) -> bool {
-        /// At least as long as the first of its two instructions; with the second that is less than two lines.
+        /// At least as long as the first of its two instructions; with the second that is less than
+        /// two lines.
         const BEFORE: u64 = 8;
         let begin = self.pc().wrapping_sub(BEFORE) & !15;
         let mut lines = [[0; 16]; 2];
@@ -227,8 +236,9 @@ impl Frame {
         arch::returns_from_handler(before, here)
     }
 
-    /// Goes to the caller's frame from code of a module that has no unwind data: an entry of the procedure linkage table, for
-    /// which not all linkers write any (LLVM's does not), or else what may keep a frame pointer.
+    /// Goes to the caller's frame from code of a module that has no unwind data: an entry of the
+    /// procedure linkage table, for which not all linkers write any (LLVM's does not), or else what
+    /// may keep a frame pointer.
     #[cold]
     pub(super) fn step_by_code(&mut self, stack: &mut StackReader<'_>) -> Result<bool, StopReason> {
         let entry = self.is_exact.then(|| stack.line(self.pc() & !15)).flatten();
@@ -238,7 +248,8 @@ impl Frame {
         }
     }
 
-    /// Goes to the caller's frame by the frame pointer, which code that has no unwind data may keep.
+    /// Goes to the caller's frame by the frame pointer, which code that has no unwind data may
+    /// keep.
     pub(super) fn step_by_frame_pointer(
         &mut self,
         stack: &mut StackReader<'_>,
@@ -264,7 +275,8 @@ impl Frame {
         Ok(is_there)
     }
 
-    /// The return address of code that was interrupted and has no frame, on machines where a call leaves it in a register.
+    /// The return address of code that was interrupted and has no frame, on machines where a call
+    /// leaves it in a register.
     pub(super) fn return_address_of_leaf(&mut self) -> Option<u64> {
         let number = u8::try_from(RETURN_ADDRESS).ok()?;
         let link = self.is_exact.then(|| self.register(number))??;
@@ -293,8 +305,8 @@ impl Frame {
         self.arrive(pc, sp, stack)
     }
 
-    /// A caller's frame lies above its callee's, and on the same stack. (A leaf that keeps its return address in a register has no
-    /// frame.)
+    /// A caller's frame lies above its callee's, and on the same stack. (A leaf that keeps its
+    /// return address in a register has no frame.)
     #[inline(always)]
     fn arrive(&mut self, pc: u64, sp: u64, stack: &StackReader<'_>) -> Result<bool, StopReason> {
         let pc = without_signature(pc);

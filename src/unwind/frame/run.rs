@@ -7,11 +7,11 @@ use crate::unwind::quick::Base;
 use crate::unwind::recent::{Found, Recent};
 
 impl Frame {
-    /// Goes on to callers for as long as that is easy, and writes the return addresses that it goes by: how many. `find` finds rules
-    /// that are not remembered. *Async-signal-safe* if `find` is.
+    /// Goes on to callers for as long as that is easy, and writes the return addresses that it goes
+    /// by: how many. `find` finds rules that are not remembered. *Async-signal-safe* if `find` is.
     ///
-    /// This is where nearly all frames are gone through, so all that it needs is kept at hand, and nothing waits for what can be
-    /// checked later.
+    /// This is where nearly all frames are gone through, so all that it needs is kept at hand, and
+    /// nothing waits for what can be checked later.
     pub(in crate::unwind) fn run(
         &mut self,
         recent: &mut Recent,

@@ -14,12 +14,14 @@ use crate::sys::modules::Module;
 
 pub(crate) use walk::Subject;
 
-/// All loaded modules with their unwind data, and all mappings that can hold a stack, at one moment.
+/// All loaded modules with their unwind data, and all mappings that can hold a stack, at one
+/// moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     epoch: u32,
     modules: Vec<Arc<Rules>>,
-    /// Tables that were made since the snapshot was: rules that handlers remember from before are not the best ones.
+    /// Tables that were made since the snapshot was: rules that handlers remember from before are
+    /// not the best ones.
     compiled: AtomicU32,
     dwarf: Dwarf,
     /// Executable ranges in ascending order.
@@ -36,13 +38,14 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Debug)]
 struct Code {
     range: Range<u64>,
-    /// The module that it is of, by its number in the snapshot; code that was made while the program runs has none.
+    /// The module that it is of, by its number in the snapshot; code that was made while the
+    /// program runs has none.
     module: Option<usize>,
 }
 
 impl Snapshot {
-    /// A snapshot of `modules`, with the code and the stacks of `maps`, to be published in `epoch`. What it has in common with
-    /// `last` is shared, and tables are taken from `known`.
+    /// A snapshot of `modules`, with the code and the stacks of `maps`, to be published in `epoch`.
+    /// What it has in common with `last` is shared, and tables are taken from `known`.
     pub(crate) fn new(
         epoch: u32,
         modules: Vec<Arc<Module>>,
@@ -120,7 +123,8 @@ fn objects(rules: &[Arc<Rules>]) -> impl Iterator<Item = &Arc<Module>> + Clone {
     rules.iter().map(|rules| rules.module())
 }
 
-/// All code: that of modules, and what else can be executed and no file is behind, as a just-in-time compiler makes it.
+/// All code: that of modules, and what else can be executed and no file is behind, as a
+/// just-in-time compiler makes it.
 fn code(modules: &[Arc<Rules>], maps: &Maps) -> Vec<Code> {
     let mut code: Vec<Code> = Vec::new();
     for (number, rules) in modules.iter().enumerate() {

@@ -14,8 +14,8 @@ use crate::unwind::quick::Quick;
 use crate::unwind::recent::{At, Found};
 use crate::unwind::rule::{Kind, Rule};
 
-/// How far above the stack pointer is read where the mapping that holds it is not known: the first samples of a thread
-/// that began after the snapshot was made.
+/// How far above the stack pointer is read where the mapping that holds it is not known: the first
+/// samples of a thread that began after the snapshot was made.
 const UNKNOWN_STACK: u64 = 256 * 1024;
 
 /// Whose stack is unwound.
@@ -38,9 +38,10 @@ pub(crate) struct Unwound {
 }
 
 impl Snapshot {
-    /// Writes the call chain of a thread with these registers into `frames`, leaf first: the pc, then return addresses
-    /// as they are. (A frame that a signal has interrupted has no return address: there it is one more than the pc, so that one
-    /// less is inside of the instruction, as it is of a call.) The pc is always there, if there is room for one frame.
+    /// Writes the call chain of a thread with these registers into `frames`, leaf first: the pc,
+    /// then return addresses as they are. (A frame that a signal has interrupted has no return
+    /// address: there it is one more than the pc, so that one less is inside of the instruction, as
+    /// it is of a call.) The pc is always there, if there is room for one frame.
     ///
     /// *Async-signal-safe.*
     pub(crate) fn unwind(
@@ -160,8 +161,9 @@ impl Snapshot {
         }
     }
 
-    /// Goes to the caller's frame out of code without unwind data. What a module's leaves out is no compiled code, but what a linker
-    /// makes to get to another module, which has no frame; a just-in-time compiler's code has one.
+    /// Goes to the caller's frame out of code without unwind data. What a module's leaves out is no
+    /// compiled code, but what a linker makes to get to another module, which has no frame; a
+    /// just-in-time compiler's code has one.
     fn step_without_rule(
         &self,
         frame: &mut Frame,
@@ -181,7 +183,8 @@ impl Snapshot {
         }
     }
 
-    /// The rule for the place where a frame is; `None` where no code is known to be. *Async-signal-safe.*
+    /// The rule for the place where a frame is; `None` where no code is known to
+    /// be. *Async-signal-safe.*
     fn find(
         &self,
         place: u64,
@@ -197,8 +200,9 @@ impl Snapshot {
         }
     }
 
-    /// The rule that unwind data has for a place; `None` where no code is known to be. `last` is the number of the code's range, which
-    /// will be that of the next place, too. *Async-signal-safe.*
+    /// The rule that unwind data has for a place; `None` where no code is known to be. `last` is
+    /// the number of the code's range, which will be that of the next place,
+    /// too. *Async-signal-safe.*
     #[cold]
     fn described(&self, place: u64, last: &mut usize) -> Option<Found> {
         if self.coroutine_return == Some(place.wrapping_add(1)) {
@@ -262,7 +266,8 @@ impl Snapshot {
             .filter(|code| code.range.contains(&address))
     }
 
-    /// The number of the last range of code that begins at an address or before it. *Async-signal-safe.*
+    /// The number of the last range of code that begins at an address or before
+    /// it. *Async-signal-safe.*
     fn code_before(&self, address: u64) -> Option<usize> {
         let after = self
             .code
@@ -270,7 +275,8 @@ impl Snapshot {
         after.checked_sub(1)
     }
 
-    /// What can be read of the stack that `sp` is on, and whether it is one that this snapshot does not know.
+    /// What can be read of the stack that `sp` is on, and whether it is one that this snapshot does
+    /// not know.
     ///
     /// # Safety
     ///
@@ -292,12 +298,13 @@ impl Snapshot {
                 None => (0..0, sp.saturating_add(UNKNOWN_STACK), true),
             },
         };
-        // What an epilogue has popped is still there, and unwind data goes on to say so. Of the red zone only what lies in the
-        // stack pointer's own page is known to stay: below could be the guard.
+        // What an epilogue has popped is still there, and unwind data goes on to say so. Of the red
+        // zone only what lies in the stack pointer's own page is known to stay: below could be the
+        // guard.
         let low = sp.saturating_sub(RED_ZONE);
         let lasting = lasting.start.max(low).max(sp & !(PAGE - 1))..lasting.end;
-        // SAFETY: the main thread's stack, or the one that the interrupted thread was born with, from the page of its stack
-        // pointer up: both stay while its handler runs.
+        // SAFETY: the main thread's stack, or the one that the interrupted thread was born with,
+        // from the page of its stack pointer up: both stay while its handler runs.
         let reader = unsafe { StackReader::new(low, limit, lasting, subject.pid, window) };
         (reader, is_unknown)
     }

@@ -64,7 +64,8 @@ impl Fixture {
         }
     }
 
-    /// Compiles it with one of its options. An error says which program is missing, or what it said.
+    /// Compiles it with one of its options. An error says which program is missing, or what it
+    /// said.
     pub(super) fn build(self, options: &str, directory: &Path) -> Result<PathBuf, String> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwind/fixtures");
         let name: String = format!("{} {options}", self.source)

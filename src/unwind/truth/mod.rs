@@ -1,9 +1,9 @@
-//! Unwinding against the truth: programs of all kinds run an instruction at a time, and behind each one the unwinder's stack
-//! is compared with what was seen of calls and returns.
+//! Unwinding against the truth: programs of all kinds run an instruction at a time, and behind each
+//! one the unwinder's stack is compared with what was seen of calls and returns.
 //!
-//! 25,000 instructions of each program are compared, as many times more as `SIGPROF_SOAK` says, divided among the ways in which
-//! it is compiled; outside a soak that is optimization as most programs have it. What is missed is printed, and listed with its
-//! reasons in `docs/unwinding.md`.
+//! 25,000 instructions of each program are compared, as many times more as `SIGPROF_SOAK` says,
+//! divided among the ways in which it is compiled; outside a soak that is optimization as most
+//! programs have it. What is missed is printed, and listed with its reasons in `docs/unwinding.md`.
 
 mod fixture;
 mod shadow;
@@ -53,8 +53,8 @@ fn every_instruction_has_its_true_stack() {
 
 /// What the threads that trace have in common.
 struct Shared {
-    /// Held from before a fixture is loaded until its child is forked, so that no child inherits a lock of the loader's. In it
-    /// are the modules that were met.
+    /// Held from before a fixture is loaded until its child is forked, so that no child inherits a
+    /// lock of the loader's. In it are the modules that were met.
     known: Mutex<Vec<Arc<Rules>>>,
     tally: Mutex<Tally>,
 }
@@ -96,7 +96,8 @@ fn run_all(is_required: bool) {
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    // Threads of their own, since the main thread's stack would be read directly, and it is the child's that counts.
+    // Threads of their own, since the main thread's stack would be read directly, and it is the
+    // child's that counts.
     std::thread::scope(|scope| {
         for _ in 0..threads.min(8) {
             scope.spawn(work);
@@ -156,7 +157,8 @@ fn trace(fixture: Fixture, built: &std::path::Path, share: u64, shared: &Shared)
         }
         rounds += u64::from(pc == function);
         assert!(tally.steps < MOST_STEPS, "{} does not end", built.display());
-        // What comes before the first call of the function is no part of it. An instruction that repeats itself is one.
+        // What comes before the first call of the function is no part of it. An instruction that
+        // repeats itself is one.
         if rounds == 0 || (pc, sp) == last {
             continue;
         }
@@ -177,7 +179,8 @@ fn trace(fixture: Fixture, built: &std::path::Path, share: u64, shared: &Shared)
             && is_return(&tracee, pc)
             && let Some(target) = tracee.word(sp)
         {
-            // A return to where nobody called from, as at the end of an exception's flight: it is a jump to that address.
+            // A return to where nobody called from, as at the end of an exception's flight: it is a
+            // jump to that address.
             truth.insert(1, target);
             frames.resize(truth.len(), 0);
             let unwound = snapshot.unwind(registers, subject, &mut cache, &mut frames);

@@ -1,9 +1,10 @@
 //! The truth: call stacks by what was seen of calls, returns and signals, without any unwind data.
 //!
-//! A call is an instruction behind which the stack pointer is a word lower and that word holds the address of the next
-//! instruction. Its entry is alive until the stack pointer has left the word behind, however that comes about: by a return, a
-//! `longjmp`, or an exception. A jump to another function leaves it alone, as it should. Each mapping that is used as a stack has
-//! entries of its own, so that a coroutine keeps its calls while others run.
+//! A call is an instruction behind which the stack pointer is a word lower and that word holds the
+//! address of the next instruction. Its entry is alive until the stack pointer has left the word
+//! behind, however that comes about: by a return, a `longjmp`, or an exception. A jump to another
+//! function leaves it alone, as it should. Each mapping that is used as a stack has entries of its
+//! own, so that a coroutine keeps its calls while others run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +14,8 @@ const LONGEST_CALL: u64 = 11;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where the return address lies; of an interrupted frame, where the kernel's frame begins behind it.
+    /// Where the return address lies; of an interrupted frame, where the kernel's frame begins
+    /// behind it.
     slot: u64,
     what: What,
 }
@@ -30,7 +32,8 @@ pub(super) struct Shadow {
     /// By the start of the mapping; entries in the order in which they were made, so slots descend.
     stacks: BTreeMap<u64, Vec<Entry>>,
     mapping: Range<u64>,
-    /// The call that a coroutine waited in, when it was just changed to: the return address is pushed once more.
+    /// The call that a coroutine waited in, when it was just changed to: the return address is
+    /// pushed once more.
     resumed: Option<Entry>,
     pc: u64,
     sp: u64,
@@ -96,7 +99,8 @@ impl Shadow {
         }
     }
 
-    /// The pc, and all return addresses that are alive, in the words of [`Snapshot::unwind`](crate::unwind::Snapshot::unwind).
+    /// The pc, and all return addresses that are alive, in the words of
+    /// [`Snapshot::unwind`](crate::unwind::Snapshot::unwind).
     pub(super) fn frames(&self, frames: &mut Vec<u64>) {
         frames.clear();
         frames.push(self.pc);

@@ -116,7 +116,8 @@ impl Tally {
         lines.join("\n")
     }
 
-    /// All is right in compiled code, 99.9 % anywhere, and where an exception lands all but a small part of what it takes.
+    /// All is right in compiled code, 99.9 % anywhere, and where an exception lands all but a small
+    /// part of what it takes.
     pub(super) fn check(&self) {
         let compiled = self.by_module.get(FIXTURE).copied().unwrap_or_default();
         assert_eq!(compiled.misses, 0, "stacks of compiled code are wrong");
@@ -178,8 +179,9 @@ fn name_of_module<'s>(pc: u64, snapshot: &'s Snapshot, built: &Path) -> &'s str 
     })
 }
 
-/// Whether an exception is about to land: libgcc puts the registers of the frame that catches it in place of those that its own
-/// callers have saved, one by one, and then the return address. What is left of the stack then is no longer what was called.
+/// Whether an exception is about to land: libgcc puts the registers of the frame that catches it in
+/// place of those that its own callers have saved, one by one, and then the return address. What is
+/// left of the stack then is no longer what was called.
 fn is_landing(miss: &Miss, snapshot: &Snapshot, built: &Path) -> bool {
     let is_in_libgcc =
         |&frame: &u64| name_of_module(frame, snapshot, built).starts_with("libgcc_s");
@@ -195,7 +197,8 @@ fn is_landing(miss: &Miss, snapshot: &Snapshot, built: &Path) -> bool {
 /// The function that holds an address, by name, or else by the offset in the module.
 fn function(address: u64, snapshot: &Snapshot, built: &Path) -> String {
     let module = name_of_module(address, snapshot, built);
-    // SAFETY: the loader looks the address up and fills in what it finds, which lasts as modules of this test do.
+    // SAFETY: the loader looks the address up and fills in what it finds, which lasts as modules of
+    // this test do.
     let name = unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let found = libc::dladdr(address as *const libc::c_void, &mut info) != 0;

@@ -23,10 +23,11 @@ pub(super) enum Stop {
 }
 
 impl Tracee {
-    /// Forks a child that stops, and then calls `function` for ever. What the child runs must not need a lock that another
-    /// thread may hold.
+    /// Forks a child that stops, and then calls `function` for ever. What the child runs must not
+    /// need a lock that another thread may hold.
     pub(super) fn start(function: extern "C" fn()) -> io::Result<Self> {
-        // SAFETY: the child makes system calls and calls the function, and never returns into this code.
+        // SAFETY: the child makes system calls and calls the function, and never returns into this
+        // code.
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(io::Error::last_os_error()),

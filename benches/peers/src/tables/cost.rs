@@ -41,7 +41,8 @@ pub fn print(subjects: &[&Subject], figures: &Figures) {
     }
 }
 
-/// What a sample costs beyond the delivery of its signal in the least tenth of the bursts, where nothing else took the processor.
+/// What a sample costs beyond the delivery of its signal in the least tenth of the bursts, where
+/// nothing else took the processor.
 pub const LEAST: &str = "least_over_ns";
 
 fn of_delivery(figures: &Figures) -> String {

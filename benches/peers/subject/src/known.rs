@@ -1,4 +1,5 @@
-//! Work whose CPU time is known: each part of it is timed by its thread's own clock, which no profiler owns.
+//! Work whose CPU time is known: each part of it is timed by its thread's own clock, which no
+//! profiler owns.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,8 +8,9 @@ use crate::proc;
 
 /// Computes until the thread's own clock says so, and hands back what it took.
 ///
-/// It looks at the clock after 0.2 to 0.4 ms, never the same: work of equal pieces could fall into step with the kernel's
-/// tick, which comes every few ms, and be sampled at the same place every time.
+/// It looks at the clock after 0.2 to 0.4 ms, never the same: work of equal pieces could fall into
+/// step with the kernel's tick, which comes every few ms, and be sampled at the same place every
+/// time.
 macro_rules! burn {
     ($time:expr) => {{
         let begin_ns = proc::thread_cpu_time_ns();
@@ -30,7 +32,8 @@ macro_rules! burn {
     }};
 }
 
-/// Lengths between once and twice a given one, from a generator that needs no more than to be irregular (xorshift32).
+/// Lengths between once and twice a given one, from a generator that needs no more than to be
+/// irregular (xorshift32).
 struct Lengths(u32);
 
 impl Lengths {

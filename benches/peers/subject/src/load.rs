@@ -10,9 +10,9 @@ use crate::Result;
 
 /// Calls `leaf` under `depth` frames of this function.
 ///
-/// It keeps values across the call, as most functions do, so that each frame has saved registers (without frame
-/// pointers rbp among them), and unwind tables say so. What comes back passes through `black_box`: without that LLVM
-/// folds the values into one, and the recursion into a loop.
+/// It keeps values across the call, as most functions do, so that each frame has saved registers
+/// (without frame pointers rbp among them), and unwind tables say so. What comes back passes
+/// through `black_box`: without that LLVM folds the values into one, and the recursion into a loop.
 #[inline(never)]
 pub fn descend(depth: u64, leaf: &mut dyn FnMut()) -> u64 {
     if depth == 0 {
@@ -27,7 +27,8 @@ pub fn descend(depth: u64, leaf: &mut dyn FnMut()) -> u64 {
 /// Sends this thread a SIGPROF, which is handled before the call returns.
 #[inline(never)]
 pub fn tick() {
-    // SAFETY: raise has no preconditions. The recorder has installed a handler, so the signal does not kill.
+    // SAFETY: raise has no preconditions. The recorder has installed a handler, so the signal does
+    // not kill.
     unsafe { libc::raise(libc::SIGPROF) };
 }
 
@@ -42,7 +43,8 @@ pub fn tick_in_vain() {
 pub fn handle_in_vain() -> Result<()> {
     extern "C" fn on_nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
     type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-    // SAFETY: all zeroes are a valid sigaction; it is complete when it is installed, and its handler does nothing.
+    // SAFETY: all zeroes are a valid sigaction; it is complete when it is installed, and its
+    // handler does nothing.
     let returned = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_nothing as Handler as libc::sighandler_t;
@@ -56,13 +58,15 @@ pub fn handle_in_vain() -> Result<()> {
     }
 }
 
-/// Levels of a chain from [`unique_chain`]. With the frames above and below it a stack is 30 frames deep.
+/// Levels of a chain from [`unique_chain`]. With the frames above and below it a stack is 30 frames
+/// deep.
 const CHAIN_LEVELS: u32 = 18;
 
 /// Calls `leaf` under a chain of calls that no other number has.
 ///
-/// Each level is one of 256 functions. The lowest bytes of the number pick the first ones, which makes the chain unique;
-/// a hash picks the others, so that chains share little, as in a program with much code.
+/// Each level is one of 256 functions. The lowest bytes of the number pick the first ones, which
+/// makes the chain unique; a hash picks the others, so that chains share little, as in a program
+/// with much code.
 pub fn unique_chain(number: u32, leaf: &mut dyn FnMut()) {
     let mut chain = Chain { number, leaf };
     black_box(chain.call_level(0));
@@ -95,8 +99,9 @@ impl Chain<'_> {
 
 type Step = fn(&mut Chain<'_>, u32) -> usize;
 
-/// Functions with names of their own, which generic ones would not have: some profilers tell stacks apart by name.
-/// Each uses its name, so that no two are the same code, which the compiler would merge.
+/// Functions with names of their own, which generic ones would not have: some profilers tell stacks
+/// apart by name. Each uses its name, so that no two are the same code, which the compiler would
+/// merge.
 macro_rules! modules_of_steps {
     ($($module:ident)*) => {
         $(mod $module {

@@ -1,6 +1,7 @@
 //! The program that is measured: one profiler, one measurement, one line of `key=value` results.
 //!
-//! Every measurement is a process of its own, so that none finds the memory, threads and handlers of another.
+//! Every measurement is a process of its own, so that none finds the memory, threads and handlers
+//! of another.
 
 mod known;
 mod load;

@@ -6,13 +6,15 @@ use std::hint::black_box;
 pub const FUNCTIONS: usize = SIDE * SIDE;
 const SIDE: usize = 64;
 
-/// A way through the maze. It comes to each function once before it comes to the first one again, through calls or over all chains.
+/// A way through the maze. It comes to each function once before it comes to the first one again,
+/// through calls or over all chains.
 #[derive(Debug, Default)]
 pub struct Way {
     next: usize,
 }
 
-/// Odd, so that it leads through all of a power of two; far, so that neighbours in the code are none in a chain.
+/// Odd, so that it leads through all of a power of two; far, so that neighbours in the code are
+/// none in a chain.
 const STRIDE: usize = 1597;
 
 impl Way {
@@ -47,7 +49,8 @@ impl Walk<'_> {
     }
 }
 
-/// Keeps values across the call, as most functions do, so that there are saved registers in its frame.
+/// Keeps values across the call, as most functions do, so that there are saved registers in its
+/// frame.
 #[inline(never)]
 fn hop<const ROW: usize, const COLUMN: usize>(walk: &mut Walk<'_>) -> usize {
     let (row, column) = (black_box(ROW), black_box(COLUMN));

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::Result;
 
-/// What to measure, and how the profiler is set up for it. A measurement reads the fields that concern it.
+/// What to measure, and how the profiler is set up for it. A measurement reads the fields that
+/// concern it.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Frequency asked of the profiler.

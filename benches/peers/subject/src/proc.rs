@@ -44,14 +44,16 @@ pub fn open_files() -> Result<usize> {
     Ok(fs::read_dir("/proc/self/fd")?.count() - 1)
 }
 
-/// POSIX timers that exist, and the profiling interval timer if it is armed: the kernel does not list that one.
+/// POSIX timers that exist, and the profiling interval timer if it is armed: the kernel does not
+/// list that one.
 pub fn timers() -> Result<usize> {
     let listed = fs::read_to_string("/proc/self/timers")?
         .lines()
         .filter(|line| line.starts_with("ID:"))
         .count();
     let mut interval = MaybeUninit::<libc::itimerval>::zeroed();
-    // SAFETY: the pointer is to an itimerval that getitimer fills in, and all zeroes are a valid one if it does not.
+    // SAFETY: the pointer is to an itimerval that getitimer fills in, and all zeroes are a valid
+    // one if it does not.
     let interval = unsafe {
         libc::getitimer(libc::ITIMER_PROF, interval.as_mut_ptr());
         interval.assume_init()
@@ -75,7 +77,8 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the pointer is to a timespec that outlives the call. The call cannot fail: every Linux has these clocks.
+    // SAFETY: the pointer is to a timespec that outlives the call. The call cannot fail: every
+    // Linux has these clocks.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

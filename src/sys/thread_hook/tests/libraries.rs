@@ -36,7 +36,8 @@ static int resolved(void) __attribute__((ifunc("resolve")));
 int (*pointer)(void) = resolved;
 "#;
 
-/// Without pages that are sealed, with some, and with all; calls through stubs, and straight through the word.
+/// Without pages that are sealed, with some, and with all; calls through stubs, and straight
+/// through the word.
 const LINKED: [&[&str]; 4] = [
     &["-Wl,-z,lazy,-z,norelro"],
     &["-Wl,-z,lazy,-z,relro"],
@@ -128,7 +129,8 @@ fn child_with_libraries() {
         drop(hook);
         assert_eq!(looked_up, Words::now(), "{options:?}");
         assert_eq!(fresh.mappings, restored.mappings, "{options:?}");
-        // The first is as it was before the hook saw the library: a stub's address, where calls are lazy.
+        // The first is as it was before the hook saw the library: a stub's address, where calls are
+        // lazy.
         let of_library = |words: &Words| {
             let others = values_without(&path);
             let mut own = words.values.clone();

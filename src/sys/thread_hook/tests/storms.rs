@@ -48,7 +48,8 @@ fn child_in_a_storm_of_threads() {
             let hook = install();
             let (begun, _) = seen();
             is_held = !is_held;
-            // Every other time until a thread has begun with it, which in a moment alone may never happen.
+            // Every other time until a thread has begun with it, which in a moment alone may never
+            // happen.
             while is_held && seen().0 == begun {
                 std::thread::yield_now();
             }

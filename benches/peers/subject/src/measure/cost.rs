@@ -60,8 +60,8 @@ pub fn run_cold(options: &Options) -> Result<Results> {
     })
 }
 
-/// Each burst is held against as many signals to an empty handler right behind it: on a shared machine slow and fast times take
-/// turns, and both fall into the same.
+/// Each burst is held against as many signals to an empty handler right behind it: on a shared
+/// machine slow and fast times take turns, and both fall into the same.
 fn run_in_bursts(options: &Options, burst: &mut dyn FnMut() -> Spent) -> Result<Results> {
     load::handle_in_vain()?;
     let recording = Recording::start(options)?;

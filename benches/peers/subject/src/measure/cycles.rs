@@ -1,4 +1,5 @@
-//! What is left of a profiler that is not recording, and what it leaves behind each time it has recorded.
+//! What is left of a profiler that is not recording, and what it leaves behind each time it has
+//! recorded.
 
 use std::thread;
 use std::time::Duration;

@@ -17,11 +17,13 @@ use std::time::Duration;
 /// Named figures, units in the names.
 pub type Results = Vec<(&'static str, f64)>;
 
-/// The frequency at which the profiler's own timer is out of the way of a measurement that raises its signals itself.
-/// Not 1 Hz: gperftools divides a second by it into microseconds, and the kernel refuses a million of them.
+/// The frequency at which the profiler's own timer is out of the way of a measurement that raises
+/// its signals itself. Not 1 Hz: gperftools divides a second by it into microseconds, and the
+/// kernel refuses a million of them.
 pub const QUIET_HZ: u32 = 2;
 
-/// Signals raised in one go. A profiler that records through a buffer of fixed size is not asked to hold more.
+/// Signals raised in one go. A profiler that records through a buffer of fixed size is not asked to
+/// hold more.
 pub const BURST: u32 = 200;
 
 /// Lets a profiler that drains its buffer in a thread do so.

@@ -13,11 +13,12 @@ use crate::{Result, load, proc};
 /// Different chains of calls that the work goes through: the code of a program's busiest part.
 const CHAINS: u32 = 64;
 
-/// Words that the work reads and writes, of each thread: 32 KiB, more than an L1 cache keeps beside others.
+/// Words that the work reads and writes, of each thread: 32 KiB, more than an L1 cache keeps beside
+/// others.
 const WORDS: usize = 4096;
 
-/// CPU time of the run that one start and one stop are spread over. Phases are shorter than such a run: many of them are
-/// steadier than a few long ones, but each has a start and a stop.
+/// CPU time of the run that one start and one stop are spread over. Phases are shorter than such a
+/// run: many of them are steadier than a few long ones, but each has a start and a stop.
 const RUN_CPU_NS: f64 = 3e9;
 
 pub fn run(options: &Options) -> Result<Results> {

@@ -10,9 +10,9 @@ pub struct Pair {
     pub without: f64,
 }
 
-/// Runs `phase` without and with recording in turn, and pairs each phase that records with the mean of the two around it
-/// that do not: a machine that becomes slower steadily does not count. A phase has several figures; each is paired with
-/// its like.
+/// Runs `phase` without and with recording in turn, and pairs each phase that records with the mean
+/// of the two around it that do not: a machine that becomes slower steadily does not count. A phase
+/// has several figures; each is paired with its like.
 ///
 /// A first pair does not count: it pages in code, and warms caches.
 pub fn alternate<const N: usize>(

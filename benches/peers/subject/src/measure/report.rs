@@ -8,7 +8,8 @@ use crate::recorder::{Recorder, Recording};
 use crate::{Result, load, proc};
 
 pub fn run(options: &Options) -> Result<Results> {
-    // The chains' code and the stack are the program's, not the profiler's: page them in before counting.
+    // The chains' code and the stack are the program's, not the profiler's: page them in before
+    // counting.
     for number in 0..options.count {
         load::unique_chain(number, &mut || ());
     }

@@ -13,8 +13,8 @@ use crate::{Result, load, proc};
 pub fn run(options: &Options) -> Result<Results> {
     let stop = AtomicBool::new(false);
     let parties = options.threads + 1;
-    // The threads compute in the recording's window alone: what start and stop cost is no part of it, and a thread that
-    // ended inside it would take its clock along.
+    // The threads compute in the recording's window alone: what start and stop cost is no part of
+    // it, and a thread that ended inside it would take its clock along.
     let (begin, end, leave) = (
         Barrier::new(parties),
         Barrier::new(parties),

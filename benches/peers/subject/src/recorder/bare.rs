@@ -1,4 +1,5 @@
-//! The references: handlers that only count, driven by nothing, by ITIMER_PROF, or by a timer or a perf event for each thread.
+//! The references: handlers that only count, driven by nothing, by ITIMER_PROF, or by a timer or a
+//! perf event for each thread.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -78,7 +79,8 @@ type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_voi
 
 extern "C" fn on_nothing(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {}
 
-/// How a timer's `siginfo_t` begins: the fields of signal(7)'s `si_overrun`, which the libc crate does not name.
+/// How a timer's `siginfo_t` begins: the fields of signal(7)'s `si_overrun`, which the libc crate
+/// does not name.
 #[repr(C)]
 struct TimerInfo {
     signal: libc::c_int,
@@ -128,8 +130,8 @@ fn for_each_thread<T>(mut arm: impl FnMut(libc::pid_t) -> Result<T>) -> Result<V
         .collect()
 }
 
-/// `struct perf_event_attr` as its first version has it (include/uapi/linux/perf_event.h): type, size, config, period, and
-/// what is 0 here.
+/// `struct perf_event_attr` as its first version has it (include/uapi/linux/perf_event.h): type,
+/// size, config, period, and what is 0 here.
 #[repr(C)]
 struct Attributes {
     kind: u32,

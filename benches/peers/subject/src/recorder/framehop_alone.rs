@@ -1,4 +1,5 @@
-//! Framehop as a floor: unwinds the main thread with a warm cache and bounded stack reads, and records nothing.
+//! Framehop as a floor: unwinds the main thread with a warm cache and bounded stack reads, and
+//! records nothing.
 
 use std::hint::black_box;
 use std::mem::{self, MaybeUninit};
@@ -46,8 +47,9 @@ impl Recorder for Recording {
         // SAFETY: all zeroes are a valid sigaction: the default action, no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { mem::zeroed() };
         action.sa_sigaction = on_signal as Handler as libc::sighandler_t;
-        // Not SA_ONSTACK: framehop keeps gimli's unwind context on the stack for an address that its cache does not
-        // hold, and that is more than the 8 KiB which Rust's standard library gives a thread for signals.
+        // Not SA_ONSTACK: framehop keeps gimli's unwind context on the stack for an address that
+        // its cache does not hold, and that is more than the 8 KiB which Rust's standard library
+        // gives a thread for signals.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         // SAFETY: the action is complete, and the handler neither allocates nor locks.
         match unsafe { libc::sigaction(libc::SIGPROF, &action, ptr::null_mut()) } {
@@ -68,8 +70,8 @@ impl Recorder for Recording {
 type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: SIGPROF is raised by the main thread alone and is blocked while it is handled, so this is the only
-    // reference to the state, which is never freed.
+    // SAFETY: SIGPROF is raised by the main thread alone and is blocked while it is handled, so
+    // this is the only reference to the state, which is never freed.
     let Some(state) = (unsafe { STATE.load(Ordering::Acquire).as_mut() }) else {
         return;
     };
@@ -78,7 +80,8 @@ extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut l
     let readable = sp..state.stack_end - 8;
     let mut read_stack = |address: u64| {
         if readable.contains(&address) && address.is_multiple_of(8) {
-            // SAFETY: the address is aligned, and lies between this thread's stack pointer and the end of its stack.
+            // SAFETY: the address is aligned, and lies between this thread's stack pointer and the
+            // end of its stack.
             Ok(unsafe { *(address as *const u64) })
         } else {
             Err(())
@@ -120,7 +123,8 @@ fn registers(context: &libc::ucontext_t) -> (u64, u64, UnwindRegsNative) {
 fn stack_end() -> Result<u64> {
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut lowest, mut size) = (ptr::null_mut(), 0);
-    // SAFETY: pthread_getattr_np fills in the attributes if it returns 0; only then are they read and destroyed.
+    // SAFETY: pthread_getattr_np fills in the attributes if it returns 0; only then are they read
+    // and destroyed.
     let returned = unsafe {
         let mut returned = libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr());
         if returned == 0 {
@@ -164,16 +168,19 @@ unsafe extern "C" fn add_module(
     else {
         return 0;
     };
-    // How long .eh_frame is, no header says. It ends before its segment does, and with a terminator.
+    // How long .eh_frame is, no header says. It ends before its segment does, and with a
+    // terminator.
     let Some(segment) = loads().map(range).find(|load| load.contains(&index.start)) else {
         return 0;
     };
     let bytes = |svma: Range<u64>| {
         let start = (info.dlpi_addr + svma.start) as *const u8;
-        // SAFETY: the range lies in a readable segment of an object that this program never unloads.
+        // SAFETY: the range lies in a readable segment of an object that this program never
+        // unloads.
         unsafe { slice::from_raw_parts(start, (svma.end - svma.start) as usize) }
     };
-    // Linkers write version 1 and a pointer to .eh_frame relative to its own place, four bytes into the header.
+    // Linkers write version 1 and a pointer to .eh_frame relative to its own place, four bytes into
+    // the header.
     let header = bytes(index.clone());
     if header[0] != 1 || header[1] != 0x1b {
         return 0;

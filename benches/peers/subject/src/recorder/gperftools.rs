@@ -30,8 +30,8 @@ unsafe extern "C" {
 /// gperftools falls back to 100 Hz above this (profile-handler.cc, kMaxFrequency).
 const MAX_FREQUENCY_HZ: u32 = 4000;
 
-/// Starts the program anew with the frequency in its environment: gperftools takes it from nowhere else, and reads it
-/// before `main`.
+/// Starts the program anew with the frequency in its environment: gperftools takes it from nowhere
+/// else, and reads it before `main`.
 pub fn prepare(options: &Options) -> Result<()> {
     let frequency = options.frequency_hz.to_string();
     if std::env::var(FREQUENCY_VARIABLE).is_ok_and(|set| set == frequency) {
@@ -63,7 +63,8 @@ impl Recorder for Recording {
 
     fn stop(self) -> Result<Tally> {
         let mut state = MaybeUninit::<ProfilerState>::zeroed();
-        // SAFETY: the pointer is to a ProfilerState that is valid when zeroed and that the call fills in.
+        // SAFETY: the pointer is to a ProfilerState that is valid when zeroed and that the call
+        // fills in.
         let state = unsafe {
             ProfilerGetCurrentState(state.as_mut_ptr());
             state.assume_init()
@@ -102,8 +103,9 @@ impl Recorder for Recording {
     }
 }
 
-/// Counts and stacks of a file of gperftools: words of the machine's size. Five of header, of which the second says how
-/// many follow the first two; then records of a count, a depth and so many addresses; at the end one of the count 0.
+/// Counts and stacks of a file of gperftools: words of the machine's size. Five of header, of which
+/// the second says how many follow the first two; then records of a count, a depth and so many
+/// addresses; at the end one of the count 0.
 ///
 /// <https://gperftools.github.io/gperftools/cpuprofile-fileformat.html>
 fn samples(file: &[u8]) -> Option<Vec<(u64, Vec<u64>)>> {

@@ -83,7 +83,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Sums up samples, each with how often it counts and with the place of its name, where it has one of them.
+    /// Sums up samples, each with how often it counts and with the place of its name, where it has
+    /// one of them.
     #[allow(dead_code, reason = "the references tell no samples apart")]
     fn of(names: usize, samples: impl Iterator<Item = (u64, Option<usize>)>) -> Self {
         let mut counts = Self {

@@ -30,7 +30,8 @@ impl Recorder for Recording {
         Ok(())
     }
 
-    /// Without symbols pprof-rs has no format to write: then this is the time to collect the stacks.
+    /// Without symbols pprof-rs has no format to write: then this is the time to collect the
+    /// stacks.
     fn write(self, options: &Options) -> Result<Tally> {
         if !options.symbols {
             return self.stop();

@@ -31,7 +31,8 @@ impl Recorder for Recording {
         Ok(tally(&profile, signals))
     }
 
-    /// Not a mere drop: the profile is what a program stops for, and its memory has to come back too.
+    /// Not a mere drop: the profile is what a program stops for, and its memory has to come back
+    /// too.
     fn discard(self) -> Result<()> {
         drop(self.0.stop()?);
         Ok(())
