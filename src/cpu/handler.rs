@@ -367,7 +367,10 @@ impl Sample<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::cpu::births::{Purpose, random_part};
     use crate::cpu::{Engine, Profiler};
     use crate::process;
     use crate::profile::LabelValue;
@@ -406,12 +409,23 @@ mod tests {
         assert_eq!(each_of_many, [None, None, Some(480), Some(40)]);
     }
 
-    /// A recording so slow that no true tick comes.
+    /// A recording at 1 Hz, in which this thread's first true tick comes after half a second of its
+    /// CPU time: after the test, which uses some milliseconds.
     fn start() -> crate::cpu::Recording {
-        let profiler = Profiler::new().engine(Engine::ThreadTimer);
-        #[cfg(feature = "symbolize")]
-        let profiler = profiler.symbolize(false);
-        profiler.frequency_hz(1).start().unwrap()
+        let mut tries = 0..100;
+        loop {
+            let profiler = Profiler::new().engine(Engine::ThreadTimer);
+            #[cfg(feature = "symbolize")]
+            let profiler = profiler.symbolize(false);
+            let recording = profiler.frequency_hz(1).start().unwrap();
+            // A random part of the period, so half of all recordings will do.
+            let phase = random_part(Duration::from_secs(1), cookies().0.serial, Purpose::Phase);
+            if phase > Duration::from_millis(500) {
+                return recording;
+            }
+            recording.stop().unwrap();
+            tries.next().expect("the phase is not random");
+        }
     }
 
     /// What the present recording's clocks of this thread, and of the process, carry.
@@ -463,7 +477,6 @@ mod tests {
         let mut expect = |what: &str, [more_ticks, more_foreign]: [u64; 2]| {
             ticks += more_ticks;
             foreign += more_foreign;
-            let _ = recording.snapshot().unwrap();
             let stats = recording.stats();
             assert_eq!(
                 (stats.ticks, stats.foreign_signals),

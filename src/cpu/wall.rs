@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 
 use super::arming::Arming;
 use super::audit::UNSAMPLED;
-use super::births::random_part;
+use super::births::{Purpose, random_part};
 use super::handler::Cookie;
 use super::recorder::Recorder;
 use super::sight::{Sight, run_so_far, see};
@@ -134,7 +134,8 @@ impl Wall {
                 } => {
                     if self.stopped_ns.is_none() {
                         let since_ns = self.ns(at);
-                        let carried = random_part(self.arming.rate.period, serial, 2);
+                        let carried =
+                            random_part(self.arming.rate.period, serial, Purpose::Carried);
                         let carried_ns = carried.as_nanos() as u64 - 1;
                         let watched = Watched::new(tid, slot, since_ns, carried_ns);
                         self.watched.insert(serial, watched);

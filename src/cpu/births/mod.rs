@@ -84,7 +84,7 @@ impl Births {
     pub(super) fn open(&self, arming: Arming) {
         let room = room();
         // So that no thread's beginning has to make the seed.
-        random((0, 0));
+        random((0, Purpose::Phase));
         let old = self.with_told(|told| {
             told.arming = Some(arming);
             std::mem::replace(&mut told.events, room)
@@ -261,7 +261,8 @@ fn end() {
 pub(super) fn arm(arming: &Arming, recorder: &Recorder, tid: i32, slot: u32, serial: u32) -> Armed {
     let Births { budget, .. } = &recorder.births;
     let events: &Events = &recorder.events;
-    let random = [0, 1].map(|purpose| random_part(arming.rate.period, serial, purpose));
+    let random = [Purpose::Phase, Purpose::Early]
+        .map(|purpose| random_part(arming.rate.period, serial, purpose));
     match recorder.slots.at(slot) {
         Some(taken) => {
             let cookie = Cookie::of_thread(serial, slot);
@@ -279,9 +280,20 @@ fn running() -> Option<(u32, &'static Recorder)> {
     }
 }
 
+/// What a random part of a period is for: a thread's parts do not depend on each other.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) enum Purpose {
+    /// The time before a clock's first tick.
+    Phase,
+    /// By how much a period ends before an event's tick.
+    Early,
+    /// What a thread is owed of elapsed time when it begins.
+    Carried,
+}
+
 /// A part of a period, evenly spread over (0, period], for a thread and a purpose: so that for
 /// instance the time before a thread's first tick is neither always counted nor never.
-pub(super) fn random_part(period: Duration, serial: u32, purpose: u32) -> Duration {
+pub(super) fn random_part(period: Duration, serial: u32, purpose: Purpose) -> Duration {
     let random = random((serial, purpose));
     let period_ns = period.as_nanos() as u64;
     // The high half of the product is uniform in [0, period).
@@ -290,7 +302,7 @@ pub(super) fn random_part(period: Duration, serial: u32, purpose: u32) -> Durati
 }
 
 /// Evenly spread over all 64-bit numbers, and different in each process.
-fn random(key: (u32, u32)) -> u64 {
+fn random(key: (u32, Purpose)) -> u64 {
     use std::hash::BuildHasher;
     use std::sync::OnceLock;
     static SEED: OnceLock<hashbrown::DefaultHashBuilder> = OnceLock::new();

@@ -489,7 +489,9 @@ pub(in crate::cpu) fn wait_until(is_there: impl Fn() -> bool) {
 #[test]
 fn phases_are_spread_over_the_period() {
     let period = Duration::from_millis(10);
-    let phases: Vec<Duration> = (1..=10_000).map(|i| random_part(period, i, 0)).collect();
+    let phases: Vec<Duration> = (1..=10_000)
+        .map(|i| random_part(period, i, Purpose::Phase))
+        .collect();
     assert!(phases.iter().all(|p| !p.is_zero() && *p <= period));
     let mean = phases.iter().sum::<Duration>() / 10_000;
     assert!(
