@@ -92,8 +92,8 @@ pub fn output_of(command: &mut Command, input: Stdio) -> io::Result<Output> {
 
 fn deadline() -> Duration {
     let number = |name| std::env::var(name).ok()?.parse::<f64>().ok();
-    let seconds = number("SIGPROF_TEST_DEADLINE_S").unwrap_or(DEADLINE_S);
-    Duration::from_secs_f64(seconds * soak())
+    let seconds = number("SIGPROF_TEST_DEADLINE_S");
+    Duration::from_secs_f64(seconds.unwrap_or_else(|| DEADLINE_S * soak()))
 }
 
 /// All that comes from a pipe.
