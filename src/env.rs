@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::cpu::{Guard, Profiler};
 use crate::error::Result;
-use crate::format::Format;
 use crate::sys::process;
 
 /// What gperftools takes for a frequency that is missing, or makes no sense.
@@ -19,7 +18,7 @@ const MAX_FREQUENCY_HZ: u32 = 4000;
 ///
 /// | variable | meaning |
 /// |---|---|
-/// | `CPUPROFILE` | the file to write; unset or empty: no profile. An extension of [ours](Format::from_path) picks that format, any other path is gperftools' CPU file. Ignored in a program that runs with more rights than its user (setuid, setgid). |
+/// | `CPUPROFILE` | the file to write; unset or empty: no profile. An extension of [ours](crate::Format::from_path) picks that format, any other path is gperftools' CPU file. Ignored in a program that runs with more rights than its user (setuid, setgid). |
 /// | `CPUPROFILE_FREQUENCY` | samples a second, at most 4000; missing, 0, negative or not a number: 100 |
 ///
 /// # Errors
@@ -30,10 +29,13 @@ pub fn from_env() -> Result<Option<Guard>> {
     if path.is_empty() || process::has_elevated_rights() {
         return Ok(None);
     }
+    Guard::start_for(profiler(), Path::new(&path)).map(Some)
+}
+
+/// What the environment has a profile recorded with.
+pub(crate) fn profiler() -> Profiler {
     let frequency = frequency_hz(std::env::var_os("CPUPROFILE_FREQUENCY"));
-    let path = Path::new(&path);
-    let format = Format::from_path(path).unwrap_or(Format::CpuProfile);
-    Guard::start(Profiler::new().frequency_hz(frequency), path, format).map(Some)
+    Profiler::new().frequency_hz(frequency)
 }
 
 /// A whole number or nothing: not a number's prefix.

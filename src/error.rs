@@ -34,6 +34,9 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     source: Option<std::io::Error>,
+    /// The number that the system has for a refusal of ours, where there is no source.
+    #[cfg(feature = "capi")]
+    code: Option<i32>,
 }
 
 impl Error {
@@ -42,6 +45,21 @@ impl Error {
             kind,
             message: message.into(),
             source: None,
+            #[cfg(feature = "capi")]
+            code: None,
+        }
+    }
+
+    /// A refusal of ours, which the system has a number for (`errno`): for callers in C, whom the
+    /// sentence does not reach.
+    pub(crate) fn with_code(kind: ErrorKind, message: impl Into<String>, code: i32) -> Self {
+        // Programs in Rust have the sentence.
+        #[cfg(not(feature = "capi"))]
+        let _ = code;
+        Self {
+            #[cfg(feature = "capi")]
+            code: Some(code),
+            ..Self::new(kind, message)
         }
     }
 
@@ -54,7 +72,16 @@ impl Error {
             kind,
             message: message.into(),
             source: Some(source),
+            #[cfg(feature = "capi")]
+            code: None,
         }
+    }
+
+    /// The system's number for the error (`errno`), where it has one.
+    #[cfg(feature = "capi")]
+    pub(crate) fn os_error(&self) -> Option<i32> {
+        let source = self.source.as_ref();
+        self.code.or_else(|| source?.raw_os_error())
     }
 
     /// The kind of error, to match on.

@@ -45,6 +45,10 @@
 //!
 //! `symbolize`, on by default, puts names, files, lines and inlined frames to addresses. Without it
 //! a profile holds addresses and mappings, which `pprof` names where the binaries are at hand.
+//!
+//! `capi` adds the functions of gperftools' `profiler.h`, for programs in C and C++.
+//! `cargo rustc --release --lib --features capi --crate-type cdylib` makes `libsigprof.so`, which
+//! they are linked with; `include/gperftools/profiler.h` declares the functions.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -84,6 +88,9 @@ pub mod format;
 pub mod cpu;
 
 mod env;
+
+#[cfg(feature = "capi")]
+pub mod capi;
 
 pub use cpu::profile_to;
 pub use env::from_env;

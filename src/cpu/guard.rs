@@ -36,6 +36,19 @@ impl Guard {
         })
     }
 
+    /// As [`start`](Self::start), for gperftools' CPU file where the path does not say another
+    /// format.
+    pub(crate) fn start_for(profiler: Profiler, path: &Path) -> Result<Self> {
+        let format = Format::from_path(path).unwrap_or(Format::CpuProfile);
+        // What that file cannot hold need not be found out.
+        #[cfg(feature = "symbolize")]
+        let profiler = match format {
+            Format::CpuProfile => profiler.symbolize(false),
+            _ => profiler,
+        };
+        Self::start(profiler, path, format)
+    }
+
     /// The recording, to take a snapshot of or ask for its figures.
     ///
     /// # Panics
@@ -45,6 +58,17 @@ impl Guard {
         self.recording
             .as_ref()
             .expect("the recording is taken by `finish` and `drop` only")
+    }
+
+    /// Writes the profile so far to the file, and goes on recording: no tick is lost.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be written: an older file of that name is then still whole. In a
+    /// forked child, which owns neither the recording nor the file.
+    pub fn flush(&self) -> Result<()> {
+        let profile = self.recording().snapshot()?;
+        profile.save_as(&self.path, self.format)
     }
 
     /// Stops, writes the file, and returns the profile that was written.

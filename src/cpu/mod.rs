@@ -22,6 +22,8 @@ mod threads;
 mod wall;
 mod watched;
 
+#[cfg(feature = "capi")]
+pub(crate) use collector::SAMPLES_GATHERED;
 pub use engine::{Clock, Engine};
 pub use guard::{Guard, profile_to};
 pub use profiler::Profiler;

@@ -204,6 +204,16 @@ impl Recording {
         self.shared.collector.lock().stats()
     }
 
+    /// Ticks in the profile so far; 0 in a forked child.
+    #[cfg(feature = "capi")]
+    pub(crate) fn samples(&self) -> u64 {
+        match self.is_own() {
+            true => self.shared.collector.lock().samples(),
+            // A lock may have been held when the child was made.
+            false => 0,
+        }
+    }
+
     /// Stops the recording and returns its profile. Waits for handlers in flight, so the profile
     /// holds every tick that was delivered and not [lost](Stats::lost).
     ///

@@ -112,6 +112,7 @@ impl OutputFile {
                 renamed.map_err(|e| match e.error.kind() {
                     io::ErrorKind::ResourceBusy => refusal(
                         &path,
+                        libc::EBUSY,
                         "a file is mounted there, which cannot be replaced; mount its directory instead",
                     ),
                     _ => failure("rename the temporary file to", &path, e.error),
@@ -142,7 +143,11 @@ impl Write for OutputFile {
 
 fn resolve(path: &Path) -> Result<Target> {
     match fs::metadata(path) {
-        Ok(old) if old.is_dir() => Err(refusal(path, "it is a directory; give a file name in it")),
+        Ok(old) if old.is_dir() => Err(refusal(
+            path,
+            libc::EISDIR,
+            "it is a directory; give a file name in it",
+        )),
         Ok(old) if old.is_file() && !is_descriptor(path) => {
             // Renaming over a file that we may not write to would work, but is not what its mode
             // says.
@@ -152,7 +157,7 @@ fn resolve(path: &Path) -> Result<Target> {
             Ok(Target::Regular(target, Some(old)))
         }
         Ok(old) if old.file_type().is_socket() && !is_descriptor(path) => {
-            Err(refusal(path, "it is a socket"))
+            Err(refusal(path, libc::ENXIO, "it is a socket"))
         }
         Ok(old) => Ok(Target::Direct {
             is_fifo: old.file_type().is_fifo(),
@@ -166,6 +171,7 @@ fn resolve(path: &Path) -> Result<Target> {
             {
                 true => Err(refusal(
                     path,
+                    libc::EISDIR,
                     "a path that ends in `/` is a directory's; give a file name in it",
                 )),
                 false => Ok(Target::Regular(end, None)),
@@ -204,7 +210,7 @@ fn open_fifo(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(libc::O_NONBLOCK);
     let fifo = options.open(path).map_err(|e| match e.raw_os_error() {
-        Some(libc::ENXIO) => refusal(path, "it is a FIFO, and nobody reads the FIFO"),
+        Some(libc::ENXIO) => refusal(path, libc::ENXIO, "it is a FIFO, and nobody reads the FIFO"),
         _ => failure("open", path, e),
     })?;
     // Writing waits again. The standard library has the call for sockets alone; it works on all
@@ -226,6 +232,7 @@ fn end_of_links(path: &Path) -> Result<PathBuf> {
     }
     Err(refusal(
         path,
+        libc::ELOOP,
         format_args!("more than {MAX_LINKS} symbolic links lead to it"),
     ))
 }
@@ -237,7 +244,7 @@ fn temporary_beside(
 ) -> Result<NamedTempFile> {
     let directory = directory_of(target);
     if target.file_name().is_none() {
-        return Err(refusal(path, "it has no name"));
+        return Err(refusal(path, libc::EISDIR, "it has no name"));
     }
     let temporary = tempfile::Builder::new()
         .prefix(".sigprof-")
@@ -263,7 +270,7 @@ fn temporary_beside(
                 "it belongs to another user, and in the sticky directory `{}` only its owner may replace it",
                 directory.display()
             );
-            return Err(refusal(path, message));
+            return Err(refusal(path, libc::EPERM, message));
         }
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             // Only root may give files away; for others the new file is theirs, as with any editor.
@@ -315,9 +322,9 @@ fn failure(what: &str, path: &Path, error: io::Error) -> Error {
     Error::with_source(ErrorKind::Io, message, error)
 }
 
-fn refusal(path: &Path, reason: impl std::fmt::Display) -> Error {
+fn refusal(path: &Path, code: i32, reason: impl std::fmt::Display) -> Error {
     let message = format!("cannot write the file `{}`: {reason}", path.display());
-    Error::new(ErrorKind::Io, message)
+    Error::with_code(ErrorKind::Io, message, code)
 }
 
 /// An error of `tempfile` without the temporary file's path, which nobody gave.

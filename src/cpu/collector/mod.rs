@@ -3,6 +3,8 @@
 
 mod figures;
 
+#[cfg(feature = "capi")]
+use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,11 @@ const COMPILE_BETWEEN_DRAINS: Duration = Duration::from_millis(5);
 
 /// The shortest time between two snapshots for the sake of code that no module holds.
 const CODE_REFRESH_SPACING: Duration = Duration::from_secs(1);
+
+/// Ticks in the profile of the recording that runs, or of the last one, since the flusher's last
+/// turn: a C program may read it by its address.
+#[cfg(feature = "capi")]
+pub(crate) static SAMPLES_GATHERED: AtomicI32 = AtomicI32::new(0);
 
 /// What was collected, and what collects it.
 #[derive(Debug)]
@@ -347,6 +354,20 @@ impl Collector {
         }
         drop(retired);
         threads.forget(fading);
+        #[cfg(feature = "capi")]
+        {
+            let samples = table.counts().weight.try_into().unwrap_or(i32::MAX);
+            SAMPLES_GATHERED.store(samples, Ordering::Relaxed);
+        }
+    }
+
+    /// Ticks in the profile so far.
+    #[cfg(feature = "capi")]
+    pub(super) fn samples(&mut self) -> u64 {
+        if self.stopped_after.is_none() {
+            self.drain();
+        }
+        self.table.counts().weight
     }
 
     fn is_outdated(&self) -> bool {

@@ -1,0 +1,11 @@
+//! `libsigprof.so` in programs in C and C++, made by the system's compilers.
+#![cfg(feature = "capi")]
+
+#[path = "../support/process.rs"]
+mod process;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod library;
+mod linked;
+mod shape;
