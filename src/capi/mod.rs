@@ -4,15 +4,20 @@
 //! What a function here is asked to do it does as the Rust API does. A panic in one is caught: it
 //! ends no program.
 
+mod activation;
 mod session;
+mod stderr;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::io::Write;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use crate::cpu::SAMPLES_GATHERED;
 use crate::env;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::signal::without_sigpipe;
+use stderr::{Stderr, no_profile};
 
 /// `struct ProfilerOptions`.
 #[repr(C)]
@@ -81,7 +86,8 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
             profiler = unsafe { profiler.filter(filter, options.filter_in_thread_arg) };
         }
         // SAFETY: not null, and so a string, by the caller's contract.
-        session::start(unsafe { CStr::from_ptr(fname) }, profiler)
+        let name = unsafe { CStr::from_ptr(fname) };
+        session::start(Path::new(OsStr::from_bytes(name.to_bytes())), profiler)
     });
     let Err(error) = started else {
         return 1;
@@ -96,13 +102,19 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
 /// Stops, and writes the file.
 #[unsafe(no_mangle)]
 pub extern "C" fn ProfilerStop() {
-    say_if_failed(guarded(session::stop));
+    say_if_failed(guarded(|| {
+        session::stop();
+        Ok(())
+    }));
 }
 
 /// Writes the profile so far, and goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn ProfilerFlush() {
-    say_if_failed(guarded(session::flush));
+    say_if_failed(guarded(|| {
+        session::flush();
+        Ok(())
+    }));
 }
 
 /// Whether a profile is recorded: 1 or 0.
@@ -154,7 +166,7 @@ impl ProfilerState {
         if let Some(state) = state {
             told.start_time = state.start_time_s;
             told.samples_gathered = state.samples.try_into().unwrap_or(c_int::MAX);
-            let name = state.name.to_bytes();
+            let name = state.path.as_os_str().as_bytes();
             length = name.len().min(NAME_BYTES - 1);
             told.profile_name[..length].copy_from_slice(&name[..length]);
         }
@@ -178,9 +190,10 @@ fn set_errno(code: c_int) {
     unsafe { *libc::__errno_location() = code };
 }
 
-/// Runs what a C program asks for; a panic of ours does not become the program's.
+/// Runs what a C program asks for. Neither a panic of ours nor a pipe that nobody reads ends the
+/// program.
 fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|_| {
+    without_sigpipe(|| catch_unwind(AssertUnwindSafe(f))).unwrap_or_else(|_| {
         Err(Error::new(
             ErrorKind::Unsupported,
             "sigprof panicked, which is a defect of sigprof's: please report it",
@@ -191,9 +204,7 @@ fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 /// A line on stderr: there is nobody to return the error to.
 fn say_if_failed(done: Result<()>) {
     if let Err(error) = done {
-        let line = format!("sigprof: no profile was written: {error}\n");
-        // Where stderr takes nothing, there is nowhere to say it.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        without_sigpipe(|| Stderr::now().say(&no_profile(&error)));
     }
 }
 

@@ -1,13 +1,13 @@
 //! The profile that a process records through its C functions or its environment: one at a time.
 #![forbid(unsafe_code)]
 
-use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::cpu::{Guard, Profiler};
+use super::stderr::{Stderr, no_profile};
+use crate::cpu::{Guard, Profiler, SAMPLES_GATHERED};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use crate::sys::per_process::PerProcess;
@@ -20,16 +20,17 @@ static SESSION: PerProcess<Mutex<Option<Session>>> = PerProcess::new();
 #[derive(Debug)]
 struct Session {
     guard: Guard,
-    /// The file, as the program named it.
-    name: CString,
+    /// The file, as the program or the environment named it.
+    path: PathBuf,
     started: SystemTime,
+    stderr: Stderr,
 }
 
 /// What a session has come to.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The file, as the program named it.
-    pub(super) name: CString,
+    /// The file, as the program or the environment named it.
+    pub(super) path: PathBuf,
     /// Seconds since the epoch.
     pub(super) start_time_s: i64,
     /// Ticks in the profile so far.
@@ -43,7 +44,7 @@ pub(super) struct State {
 ///
 /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) while a session runs, which is left as it is; else
 /// those of [`Profiler::start_to`].
-pub(super) fn start(name: &CStr, profiler: Profiler) -> Result<()> {
+pub(super) fn start(path: &Path, profiler: Profiler) -> Result<()> {
     let session = SESSION.get_or_make(Mutex::default).map_err(no_memory)?;
     let mut session = session.lock();
     if session.is_some() {
@@ -52,44 +53,44 @@ pub(super) fn start(name: &CStr, profiler: Profiler) -> Result<()> {
             "a profile is recorded already and goes on; stop it first",
         ));
     }
-    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     let started = SystemTime::now();
     *session = Some(Session {
         guard: Guard::start_for(profiler, path)?,
-        name: name.to_owned(),
+        path: path.to_owned(),
         started,
+        stderr: Stderr::now(),
     });
     Ok(())
 }
 
-/// Stops the session, if one runs, and writes its file.
-///
-/// # Errors
-///
-/// Those of [`Guard::finish`].
-pub(super) fn stop() -> Result<()> {
-    let Some(session) = SESSION.get() else {
-        return Ok(());
+/// Stops the session, if one runs, writes its file, and says so on stderr, as gperftools does.
+pub(super) fn stop() {
+    let Some(mut session) = SESSION.get().map(Mutex::lock) else {
+        return;
     };
-    let mut session = session.lock();
-    match session.take() {
-        Some(session) => session.guard.finish().map(drop),
-        None => Ok(()),
-    }
+    let Some(session) = session.take() else {
+        return;
+    };
+    let line = match session.guard.finish_and_measure() {
+        Ok(bytes) => {
+            let samples = SAMPLES_GATHERED.load(Ordering::Relaxed);
+            // gperftools evicts stacks from its table when they fall on the same place there.
+            format!("PROFILE: interrupts/evictions/bytes = {samples}/0/{bytes}")
+        }
+        Err(error) => no_profile(&error),
+    };
+    session.stderr.say(&line);
 }
 
 /// Writes the profile so far, if a session runs, which goes on.
-///
-/// # Errors
-///
-/// Those of [`Guard::flush`].
-pub(super) fn flush() -> Result<()> {
-    let Some(session) = SESSION.get() else {
-        return Ok(());
+pub(super) fn flush() {
+    let Some(session) = SESSION.get().map(Mutex::lock) else {
+        return;
     };
-    match &*session.lock() {
-        Some(session) => session.guard.flush(),
-        None => Ok(()),
+    if let Some(session) = &*session
+        && let Err(error) = session.guard.flush()
+    {
+        session.stderr.say(&no_profile(&error));
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) fn state() -> Option<State> {
     let session = session.as_ref()?;
     let start_time = session.started.duration_since(UNIX_EPOCH);
     Some(State {
-        name: session.name.clone(),
+        path: session.path.clone(),
         start_time_s: start_time.map_or(0, |time| time.as_secs() as i64),
         samples: session.guard.recording().samples(),
     })

@@ -86,6 +86,19 @@ impl Guard {
         profile.save_as(&self.path, self.format)?;
         Ok(profile)
     }
+
+    /// Does what [`finish`](Self::finish) does, and returns the size of the file, without the text
+    /// that a file of gperftools' ends in.
+    #[cfg(feature = "capi")]
+    pub(crate) fn finish_and_measure(self) -> Result<u64> {
+        let (path, format) = (self.path.clone(), self.format);
+        let profile = self.finish()?;
+        match format {
+            Format::CpuProfile => Ok(profile.cpu_profile_size_before_text()? as u64),
+            // Of a pipe there is none.
+            _ => Ok(path.metadata().map_or(0, |file| file.len())),
+        }
+    }
 }
 
 impl Drop for Guard {

@@ -107,7 +107,7 @@ impl Profiler {
     /// made on the thread: where it runs under a filter of system calls that kills on
     /// `perf_event_open` or `timer_create`, and the thread that starts the recording does not, this
     /// must be off. Without it, a new thread is found within some 10 ms, and what it did before is
-    /// `[unsampled]`.
+    /// `[unsampled]`. A thread that was created with `SIGPROF` blocked unblocks the signal.
     pub fn hook_threads(mut self, hook: bool) -> Self {
         self.hook_threads = hook;
         self

@@ -12,6 +12,7 @@ mod file;
 mod mapped_objects;
 mod pprof;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
@@ -63,11 +64,8 @@ impl Format {
     /// ```
     pub fn from_path(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let name = path.as_os_str().as_encoded_bytes();
-        let known = EXTENSIONS
-            .iter()
-            .find(|(extension, _)| name.ends_with(extension.as_bytes()));
-        known.map(|&(_, format)| format).ok_or_else(|| {
+        let known = Self::extension_of(path.as_os_str());
+        known.map(|(_, format)| format).ok_or_else(|| {
             let list = EXTENSIONS.map(|(extension, _)| extension).join(", ");
             Error::new(
                 ErrorKind::InvalidInput,
@@ -77,6 +75,13 @@ impl Format {
                 ),
             )
         })
+    }
+
+    /// The extension of a file's name that asks for a format, and the format.
+    pub(crate) fn extension_of(name: &OsStr) -> Option<(&'static str, Self)> {
+        let name = name.as_encoded_bytes();
+        let fits = |(extension, _): &(&str, Self)| name.ends_with(extension.as_bytes());
+        EXTENSIONS.into_iter().find(fits)
     }
 }
 
@@ -151,6 +156,12 @@ impl Profile {
         write_to(self, format, &mut file)
             .map_err(|e| e.into_error(format_args!("`{}`", path.display())))?;
         file.commit()
+    }
+
+    /// The bytes of the profile's gperftools file before the text at its end.
+    #[cfg(feature = "capi")]
+    pub(crate) fn cpu_profile_size_before_text(&self) -> Result<usize> {
+        cpuprofile::size_before_text(self).map_err(|e| e.into_error("the file"))
     }
 
     /// Writes the profile in a format, to anything.

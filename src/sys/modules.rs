@@ -114,6 +114,20 @@ impl Generation {
     }
 }
 
+/// Whether an address lies in the code of the program itself, and in none of its libraries.
+#[cfg(feature = "capi")]
+pub(crate) fn is_in_the_executable(address: usize) -> bool {
+    let mut is = false;
+    // The loader lists the program first.
+    iterate(&mut |info| {
+        // SAFETY: the loader passes its own list, and holds its lock until the callback returns.
+        let image = unsafe { Image::new(info) };
+        is = image.is_some_and(|image| image.has_code_at(address as u64));
+        false
+    });
+    is
+}
+
 /// All loaded objects in the loader's order, the main executable first, and behind them those that
 /// it does not list. One that is unchanged since `known` was made is taken from there, so that its
 /// unwind data is not copied again.

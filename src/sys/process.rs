@@ -1,4 +1,4 @@
-//! The process's own rights.
+//! The process: its rights, its threads, its end.
 
 /// Whether the process runs with other rights than the user or group that started it (setuid,
 /// setgid, file capabilities), so that the environment is not to be trusted.
@@ -9,4 +9,19 @@ pub(crate) fn has_elevated_rights() -> bool {
             || libc::getuid() != libc::geteuid()
             || libc::getgid() != libc::getegid()
     }
+}
+
+/// Whether the calling thread is the only one; false where that cannot be known.
+#[cfg(feature = "capi")]
+pub(crate) fn has_one_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
+/// Has `f` called when the process ends by `exit`, or by the return of `main`: before what was
+/// asked for earlier, as `atexit` has it.
+#[cfg(feature = "capi")]
+pub(crate) fn at_exit(f: extern "C" fn()) {
+    // SAFETY: a function of a library that is never unloaded. Where there is no memory for it,
+    // nothing is called.
+    unsafe { libc::atexit(f) };
 }

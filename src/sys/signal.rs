@@ -302,6 +302,49 @@ pub(crate) fn block(signals: [libc::c_int; 2]) {
     }
 }
 
+/// Unblocks a signal on the calling thread. Whether `other` is blocked on the thread.
+pub(crate) fn unblock(signal: libc::c_int, other: libc::c_int) -> bool {
+    // SAFETY: a signal set is plain data; the calls fill and read it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut old = set;
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut old);
+        libc::sigismember(&old, other) == 1
+    }
+}
+
+/// Runs `f`, which may write to a pipe that nobody reads: it gets an error, and the process no
+/// `SIGPIPE`.
+#[cfg(feature = "capi")]
+pub(crate) fn without_sigpipe<T>(f: impl FnOnce() -> T) -> T {
+    // SAFETY: the calls fill the sets before they are read, and cannot fail with these arguments.
+    unsafe {
+        let mut pipe: libc::sigset_t = std::mem::zeroed();
+        let [mut old, mut pending] = [pipe; 2];
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        let is_pending = |pending: &mut libc::sigset_t| {
+            libc::sigpending(pending);
+            libc::sigismember(pending, libc::SIGPIPE) == 1
+        };
+        // One that the host has blocked stays.
+        let was_pending = is_pending(&mut pending);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut old);
+        let result = f();
+        if !was_pending && is_pending(&mut pending) {
+            let now = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        result
+    }
+}
+
 /// Runs `f` with every signal blocked that can be sent from outside, so that a thread begun in it
 /// starts that way. Signals that a fault raises stay as they are: the host's crash reporter sees a
 /// fault of ours, too.

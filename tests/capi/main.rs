@@ -8,4 +8,5 @@ mod support;
 
 mod library;
 mod linked;
+mod preloaded;
 mod shape;

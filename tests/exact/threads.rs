@@ -577,6 +577,40 @@ fn child_that_blocks_the_signal() {
 }
 
 #[test]
+fn threads_that_are_created_with_the_signal_blocked_have_their_time() {
+    for engine in ["auto", "timer"] {
+        run_child("threads::child_of_deaf_births", &[("ENGINE", engine)]);
+    }
+}
+
+/// As liblzma's workers, and those of many a library.
+#[test]
+#[ignore = "a child process"]
+fn child_of_deaf_births() {
+    let measured = Measured::start(profiler(engine_argument(), 1000));
+    block_signal(libc::SIG_BLOCK);
+    let threads = (0..4).map(|i| (format!("born-{i}"), Load::Arithmetic, 300 * MS));
+    // Each has a timer: what perf events send may be the program's own.
+    let ran = run_threads_with(Engine::ThreadTimer, threads);
+    block_signal(libc::SIG_UNBLOCK);
+    let outcome = measured.stop();
+    let times = outcome.times();
+    let in_stacks = times.of_threads("born", "");
+    figure!(
+        "born with the signal blocked: {:.4} in stacks, {:?}",
+        ratio(in_stacks, sum(&ran)),
+        outcome.stats.engine
+    );
+    for ran in &ran {
+        let off = deviation(times.of_threads(&ran.name, ""), [ran]);
+        let most = Duration::from_micros(2500) + outcome.stolen;
+        assert!(off <= most, "{}: {off:?}\n{}", ran.name, outcome.stats);
+    }
+    assert_eq!(outcome.stats.threads_blocking, [""; 0], "{}", outcome.stats);
+    outcome.assert_total();
+}
+
+#[test]
 fn threads_without_perf_events_of_their_own_are_hooked_or_found() {
     if has_perf_events() {
         for hook in ["yes", "no"] {

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::arming::{Armed, Arming, Budget};
+use super::arming::{Armed, Arming, Budget, Choice};
 use super::choice::{QUIET, SIGNAL};
 use super::events::Events;
 use super::handler::Cookie;
@@ -14,7 +14,7 @@ use crate::slots::{Claim, is_before, next_number};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
 use crate::sys::futex::Futex;
-use crate::sys::signal::{block, with_signals_blocked};
+use crate::sys::signal::{block, unblock, with_signals_blocked};
 use crate::sys::thread::{current_name, current_tid};
 use crate::sys::thread_hook::Callbacks;
 
@@ -203,7 +203,7 @@ fn begin(serial: u32) -> bool {
         return true;
     }
     let cpu_ns = Clock::THREAD_CPU.now_ns().unwrap_or(0);
-    let armed = arm(&arming, recorder, tid, slot, serial);
+    let armed = arm(&audible(arming), recorder, tid, slot, serial);
     let born = Event::Born(Born {
         serial,
         tid,
@@ -231,6 +231,22 @@ fn begin(serial: u32) -> bool {
     drop(untold);
     taken.release(serial);
     true
+}
+
+/// How the calling thread is armed so that it hears its clock. Many a library blocks all signals
+/// while it creates its workers (liblzma does), so that the program's handlers run elsewhere.
+///
+/// `SIGPROF` is ours alone, so it is unblocked. `SIGURG` is not: a program that takes it by
+/// `sigwait` or a `signalfd` would lose it to a thread that does not block it.
+fn audible(arming: Arming) -> Arming {
+    let choice = match arming.choice {
+        Choice::Nothing => Choice::Nothing,
+        choice => match unblock(arming.signal, arming.quiet) {
+            true => Choice::ThreadTimer,
+            false => choice,
+        },
+    };
+    Arming { choice, ..arming }
 }
 
 /// Runs on a thread that ends, when nothing of its own is left to run.

@@ -12,6 +12,8 @@ mod read;
 mod write;
 
 pub(super) use read::{read, sniff};
+#[cfg(feature = "capi")]
+pub(super) use write::size_before_text;
 pub(super) use write::write;
 
 /// The name that stands for frames without an address whose name the format cannot hold.

@@ -12,7 +12,42 @@ use crate::format::mapped_objects::{
 };
 use crate::profile::{Location, LocationId, Profile, StackId, StackTable};
 
+const HEADER_SLOTS: usize = 5;
+/// The record that ends the records.
+const TRAILER: [u64; 3] = [0, 1, 0];
+
 pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), WriteError> {
+    let records = records(profile)?;
+    let mut out = Chunks::new(out);
+    put(&mut out, &records.header)?;
+    let mut record = Vec::new();
+    for (stack, count) in records.iter() {
+        record.clear();
+        record.extend([count as u64, stack.len() as u64]);
+        for (depth, location) in stack.iter().enumerate() {
+            let address = records.addresses.of_location[location.index()];
+            // Where an address is one of a call, the slot is that of its return.
+            record.push(address + u64::from(depth > 0));
+        }
+        put(&mut out, &record)?;
+    }
+    put(&mut out, &TRAILER)?;
+    let placeholders = &records.addresses.placeholders;
+    let text = mapped_objects::print(profile.mappings(), placeholders);
+    out.buffer.extend_from_slice(text.as_bytes());
+    out.flush()
+}
+
+/// The size of a profile's file without the text at its end, in bytes.
+#[cfg(feature = "capi")]
+pub(in crate::format) fn size_before_text(profile: &Profile) -> Result<usize, WriteError> {
+    let records = records(profile)?;
+    let slots = records.iter().map(|(stack, _)| 2 + stack.len());
+    Ok((HEADER_SLOTS + slots.sum::<usize>() + TRAILER.len()) * size_of::<u64>())
+}
+
+/// The profile as the format has it.
+fn records(profile: &Profile) -> Result<Records, WriteError> {
     let is_count = |t: &crate::profile::ValueType| t.r#type == "samples" && t.unit == "count";
     let index = profile.sample_types().iter().position(is_count);
     let index = index.ok_or_else(|| {
@@ -30,28 +65,31 @@ pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Resul
     let period_us = period_us(profile)?;
     let mut addresses = Addresses::new(profile);
     let (stacks, counts) = sum(profile, index, &mut addresses)?;
+    Ok(Records {
+        header: [0, HEADER_SLOTS as u64 - 2, 0, period_us, 0],
+        stacks,
+        counts,
+        addresses,
+    })
+}
 
-    let mut out = Chunks::new(out);
-    put(&mut out, &[0, 3, 0, period_us, 0])?;
-    let mut record = Vec::new();
-    for (i, &count) in counts.iter().enumerate() {
-        if count == 0 {
-            continue;
-        }
-        let stack = stacks.get(StackId(i as u32));
-        record.clear();
-        record.extend([count as u64, stack.len() as u64]);
-        for (depth, location) in stack.iter().enumerate() {
-            let address = addresses.of_location[location.index()];
-            // Where an address is one of a call, the slot is that of its return.
-            record.push(address + u64::from(depth > 0));
-        }
-        put(&mut out, &record)?;
+/// What a file holds before its text.
+struct Records {
+    header: [u64; HEADER_SLOTS],
+    stacks: StackTable,
+    /// Of each stack.
+    counts: Vec<i64>,
+    addresses: Addresses,
+}
+
+impl Records {
+    /// Stacks and their counts.
+    fn iter(&self) -> impl Iterator<Item = (&[LocationId], i64)> {
+        let counts = self.counts.iter().enumerate();
+        counts
+            .filter(|&(_, &count)| count != 0)
+            .map(|(i, &count)| (self.stacks.get(StackId(i as u32)), count))
     }
-    put(&mut out, &[0, 1, 0])?;
-    let text = mapped_objects::print(profile.mappings(), &addresses.placeholders);
-    out.buffer.extend_from_slice(text.as_bytes());
-    out.flush()
 }
 
 /// The period in microseconds, cut off as gperftools does it, but never 0, which readers refuse.
