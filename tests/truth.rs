@@ -111,6 +111,13 @@ fn go_top(go: &Path, file: &Path) -> String {
     go_pprof(go, &["-top", "-nodecount=1000", "-nodefraction=0"], file).stdout
 }
 
+/// `go`, where its names can be judged. Without names in the profile it finds its own, and for a
+/// program whose code begins within a page, as LLD links it, Go 1.19 finds the wrong ones
+/// (`docs/formats.md`).
+fn go_for_names() -> Option<PathBuf> {
+    tool("go").filter(|_| cfg!(feature = "symbolize"))
+}
+
 /// `google-pprof --text` of a file that the running test binary recorded.
 fn google_text(google_pprof: &Path, file: &Path) -> String {
     let mut command = Command::new(google_pprof);
@@ -138,7 +145,7 @@ fn child_of_known_shares() {
 
 #[test]
 fn functions_of_known_shares() {
-    let (go, google_pprof) = (tool("go"), tool("google-pprof"));
+    let (go, google_pprof) = (go_for_names(), tool("google-pprof"));
     let recorded = Recorded::by("child_of_known_shares");
     if let Some(go) = go {
         assert_shares(&go_top(&go, &recorded.proto()), &SHARES);
@@ -164,7 +171,7 @@ fn child_of_known_threads() {
 
 #[test]
 fn threads_of_known_shares() {
-    let (go, google_pprof) = (tool("go"), tool("google-pprof"));
+    let (go, google_pprof) = (go_for_names(), tool("google-pprof"));
     let recorded = Recorded::by("child_of_known_threads");
     if let Some(go) = go {
         assert_shares(&go_top(&go, &recorded.proto()), &THREAD_SHARES);
@@ -222,7 +229,7 @@ fn child_with_a_frameless_leaf() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn flat_time_of_a_leaf_without_a_frame_is_the_leafs() {
-    let (go, google_pprof) = (tool("go"), tool("google-pprof"));
+    let (go, google_pprof) = (go_for_names(), tool("google-pprof"));
     let recorded = Recorded::by("child_with_a_frameless_leaf");
     let names = ["frameless_leaf", "calls_the_frameless_leaf"];
     let assert_leaf = |table: &str| {
@@ -276,8 +283,10 @@ fn signals_that_a_program_raises_are_counted_exactly() {
     };
     if let Some(go) = go {
         let options = ["-top", "-cum", "-sample_index=samples", "-nodefraction=0"];
-        let top = go_pprof(&go, &options, &recorded.proto()).stdout;
-        assert!(is_exact(cumulative(&top, 3)), "{top}");
+        if cfg!(feature = "symbolize") {
+            let top = go_pprof(&go, &options, &recorded.proto()).stdout;
+            assert!(is_exact(cumulative(&top, 3)), "{top}");
+        }
         let top = go_pprof(&go, &options, &recorded.legacy()).stdout;
         let total = top.lines().find_map(|line| {
             let (_, total) = line.split_once("% of ")?;
