@@ -3,7 +3,7 @@
  *
  * A program that is linked with gperftools' libprofiler can be linked with libsigprof instead, or
  * have it preloaded, without being compiled anew. Link with -lsigprof. The functions may be called
- * from any thread, in C and in C++, but not from a signal handler.
+ * from any thread, in C and in C++; in a signal handler none but ProfilerGetStackTrace.
  *
  * A program needs none of them where the environment says what to record: CPUPROFILE=file.
  */
@@ -69,6 +69,16 @@ PERFTOOLS_DLL_DECL int ProfilingIsEnabledForAllThreads(void);
 
 /* Stores what the profile has come to. */
 PERFTOOLS_DLL_DECL void ProfilerGetCurrentState(struct ProfilerState *state);
+
+/*
+ * Stores the calling thread's call chain in `result`, innermost first, without the first
+ * `skip_count` frames, and returns how many addresses it stored: `max_depth` at most. With
+ * `ucontext`, the third argument of a signal's handler, the first is where the signal interrupted
+ * the thread; with NULL, the return address in the caller. Async-signal-safe while a profile is
+ * recorded.
+ */
+PERFTOOLS_DLL_DECL int ProfilerGetStackTrace(void **result, int max_depth, int skip_count,
+                                             const void *ucontext);
 
 /* Not needed: every thread is recorded from its beginning. Harmless however often it is called. */
 PERFTOOLS_DLL_DECL void ProfilerRegisterThread(void);

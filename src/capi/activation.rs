@@ -1,7 +1,7 @@
 //! `CPUPROFILE` for any program that is linked with the library, or has it preloaded: recorded from
 //! before `main` to the exit.
 
-use super::{guarded, say_if_failed, session};
+use super::{guarded, say_if_failed, session, toggle};
 use crate::env::{self, Asked};
 use crate::error::Result;
 use crate::sys::modules::is_in_the_executable;
@@ -18,7 +18,7 @@ extern "C" fn at_load() {
 
 /// Starts what the environment asks for; it ends at the exit.
 fn start_if_asked() -> Result<()> {
-    let Some(asked) = env::asked() else {
+    let Some(asked) = env::asked()? else {
         return Ok(());
     };
     // A program in Rust that has this crate inside asks for it by `from_env`.
@@ -26,7 +26,10 @@ fn start_if_asked() -> Result<()> {
         return Ok(());
     }
     give_children_files_of_their_own(&asked);
-    session::start(&asked.path, asked.profiler)?;
+    match asked.toggle {
+        Some(signal) => toggle::toggle_by(signal, asked)?,
+        None => session::start(&asked.path, asked.profiler)?,
+    }
     at_exit(write_at_exit);
     Ok(())
 }

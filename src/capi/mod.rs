@@ -6,12 +6,16 @@
 
 mod activation;
 mod session;
+mod stack_trace;
 mod stderr;
+mod toggle;
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+
+pub use stack_trace::ProfilerGetStackTrace;
 
 use crate::cpu::SAMPLES_GATHERED;
 use crate::env;
@@ -78,7 +82,7 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
                 std::io::Error::from_raw_os_error(libc::EINVAL),
             ));
         }
-        let mut profiler = env::profiler();
+        let mut profiler = env::profiler()?;
         if let Some(options) = options
             && let Some(filter) = options.filter_in_thread
         {

@@ -1,21 +1,23 @@
 //! Which engine a recording can have, and the signals that it takes.
 //!
-//! Timers send `SIGPROF`, as everywhere. When a program executes another one, the kernel takes back
-//! what its timers have sent; a perf event's signal that was on its way is delivered to the new
-//! program, which has no handler and would die of `SIGPROF`. So events, and the profiler's own
-//! looks at threads, use a signal that means nothing to whoever does not ask for it: `SIGURG`.
+//! Timers send `SIGPROF`, as everywhere, or what is asked for. When a program executes another one,
+//! the kernel takes back what its timers have sent; a perf event's signal that was on its way is
+//! delivered to the new program, which has no handler and would die of `SIGPROF`. So events, and
+//! the profiler's own looks at threads, use a signal that means nothing to whoever does not ask for
+//! it: `SIGURG`.
 
 use super::arming::{Arming, Cause, Choice, Refusal};
 use super::engine::{Engine, Rate};
 use super::handler::{Cookie, on_signal};
 use super::recording::os;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys;
 use crate::sys::perf_event::TaskClock;
-use crate::sys::signal::{self, Installed};
+use crate::sys::signal::Installed;
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;
 
-/// The signal of timers, and of programs that send it to themselves.
+/// The signal of timers, and of programs that send it to themselves, where no other is asked for.
 pub(super) const SIGNAL: libc::c_int = libc::SIGPROF;
 /// The signal of perf events and of looks: ignored by programs that have no handler for it.
 pub(super) const QUIET: libc::c_int = libc::SIGURG;
@@ -33,17 +35,17 @@ pub(super) struct Chosen {
 
 impl Chosen {
     /// Elapsed time needs no clock but the flusher's.
-    pub(super) fn for_wall(recording: u32, rate: Rate) -> Self {
+    pub(super) fn for_wall(recording: u32, rate: Rate, signal: libc::c_int) -> Self {
         let quiet = match install_quiet() {
             Ok(()) => QUIET,
             // Looks are few, and an exec is rarely in their way.
-            Err(_) => SIGNAL,
+            Err(_) => signal,
         };
         Self {
             engine: Engine::Auto,
             arming: Arming {
                 quiet,
-                ..arming(recording, rate, Choice::Nothing)
+                ..arming(recording, rate, signal, Choice::Nothing)
             },
             process_timer: None,
         }
@@ -51,17 +53,22 @@ impl Chosen {
 
     /// The engine that can be had. The calling thread stands for all; each of the others falls back
     /// by itself.
-    pub(super) fn for_cpu(asked: Engine, recording: u32, rate: Rate) -> Result<Self> {
+    pub(super) fn for_cpu(
+        asked: Engine,
+        recording: u32,
+        rate: Rate,
+        signal: libc::c_int,
+    ) -> Result<Self> {
         let by = |engine, choice| Self {
             engine,
-            arming: arming(recording, rate, choice),
+            arming: arming(recording, rate, signal, choice),
             process_timer: None,
         };
         let with_kernel = || by(Engine::PerfEvent, Choice::PerfEvent { with_kernel: true });
         let user_only = || by(Engine::PerfEvent, Choice::PerfEvent { with_kernel: false });
         let timers = || by(Engine::ThreadTimer, Choice::ThreadTimer);
         let one_timer = || {
-            let timer = CpuTimer::for_process(SIGNAL, Cookie::of_process(recording).to_u64())
+            let timer = CpuTimer::for_process(signal, Cookie::of_process(recording).to_u64())
                 .map_err(os(TIMER_REMEDY))?;
             Ok(Self {
                 process_timer: Some(timer),
@@ -71,7 +78,7 @@ impl Chosen {
         let try_timer = || {
             CpuTimer::for_thread(
                 current_tid(),
-                SIGNAL,
+                signal,
                 Cookie::of_process(recording).to_u64(),
             )
             .map(drop)
@@ -120,10 +127,10 @@ impl Chosen {
     }
 }
 
-fn arming(recording: u32, rate: Rate, choice: Choice) -> Arming {
+fn arming(recording: u32, rate: Rate, signal: libc::c_int, choice: Choice) -> Arming {
     Arming {
         recording,
-        signal: SIGNAL,
+        signal,
         quiet: QUIET,
         rate,
         choice,
@@ -131,7 +138,7 @@ fn arming(recording: u32, rate: Rate, choice: Choice) -> Arming {
 }
 
 fn install_quiet() -> Result<()> {
-    match signal::install(QUIET, on_signal) {
+    match sys::signal::install(QUIET, on_signal) {
         Ok(Installed::Ours) => Ok(()),
         Ok(Installed::Foreign) => Err(Error::new(
             ErrorKind::SignalInUse,

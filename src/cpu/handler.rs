@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::choice::SIGNAL;
+use super::choice::QUIET;
 use super::recorder::{Owner, Recorder};
 use crate::label::mark_sampled;
 use crate::ring::{RecordWriter, Refused, Source};
@@ -53,7 +53,7 @@ impl Cookie {
     }
 }
 
-/// Handles `SIGPROF`, and `SIGURG` where that is one of the recording's
+/// Handles the signal of timers, and `SIGURG` where that is one of the recording's
 /// signals. *Async-signal-safe.*
 ///
 /// While nothing is recorded (before, after, or in a forked child) it does nothing.
@@ -86,9 +86,11 @@ pub(super) extern "C" fn on_signal(
         },
         Tick::Look { cookie } => (Source::Look, Some(Cookie::from_u64(cookie)), 1),
         // A program that sends the signal to itself asks for a sample.
-        Tick::Sent if signal == SIGNAL => (Source::Program, None, 1),
+        Tick::Sent if signal == recorder.signal.load(Ordering::Relaxed) => {
+            (Source::Program, None, 1)
+        }
         // The other signal means what it always does, to whom it means something.
-        Tick::Sent | Tick::Other if signal != SIGNAL => return,
+        Tick::Sent | Tick::Other if signal == QUIET => return,
         Tick::Sent | Tick::Other => return foreign(recorder),
     };
     if cookie.is_some_and(|cookie| is_before(cookie.serial, recording)) {
@@ -371,6 +373,7 @@ mod tests {
 
     use super::*;
     use crate::cpu::births::{Purpose, random_part};
+    use crate::cpu::choice::SIGNAL;
     use crate::cpu::{Engine, Profiler};
     use crate::process;
     use crate::profile::LabelValue;

@@ -6,6 +6,8 @@
 
 mod arming;
 mod audit;
+#[cfg(feature = "capi")]
+mod backtrace;
 mod births;
 mod choice;
 mod collector;
@@ -22,6 +24,8 @@ mod threads;
 mod wall;
 mod watched;
 
+#[cfg(feature = "capi")]
+pub(crate) use backtrace::backtrace;
 #[cfg(feature = "capi")]
 pub(crate) use collector::SAMPLES_GATHERED;
 pub use engine::{Clock, Engine};

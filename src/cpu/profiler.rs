@@ -1,10 +1,12 @@
 //! How to record: the builder.
 
+use super::choice::SIGNAL;
 use super::engine::{Clock, Engine, Rate};
 use super::recorder::FilterFn;
 use super::recording::Recording;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ring::MAX_DEPTH;
+use crate::sys::signal::is_for_programs;
 
 /// What a CPU profile is recorded with; [`start`](Self::start) does it.
 ///
@@ -24,6 +26,7 @@ pub struct Profiler {
     max_depth: usize,
     clock: Clock,
     engine: Engine,
+    signal: libc::c_int,
     filter: Option<Filter>,
     hook_threads: bool,
     #[cfg(feature = "symbolize")]
@@ -50,6 +53,7 @@ impl Default for Profiler {
             max_depth: MAX_DEPTH,
             clock: Clock::Cpu,
             engine: Engine::Auto,
+            signal: SIGNAL,
             filter: None,
             hook_threads: true,
             #[cfg(feature = "symbolize")]
@@ -87,6 +91,15 @@ impl Profiler {
     /// What makes the recording tick; by default the best there is.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = engine;
+        self
+    }
+
+    /// The signal that timers send, by number; by default `SIGPROF`. From the start of the
+    /// recording to the end of the process the signal is sigprof's. It must not be one that a fault
+    /// raises, or one that the system or the C library keeps for itself. gperftools'
+    /// `CPUPROFILE_TIMER_SIGNAL`.
+    pub fn signal(mut self, signal: i32) -> Self {
+        self.signal = signal;
         self
     }
 
@@ -131,11 +144,12 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for a frequency or a depth out of range, or an
-    /// engine with [`Clock::Wall`]; [`AlreadyRunning`](ErrorKind::AlreadyRunning) while another
-    /// recording runs, which is left as it is; [`SignalInUse`](ErrorKind::SignalInUse) where
-    /// another `SIGPROF` handler is installed; [`Os`](ErrorKind::Os) where the system refuses a
-    /// timer, a thread or memory.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a frequency or a depth out of range, a signal
+    /// that cannot be had, or an engine with [`Clock::Wall`];
+    /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) while another recording runs, which is left as
+    /// it is; [`SignalInUse`](ErrorKind::SignalInUse) where another handler of the
+    /// [signal](Self::signal) is installed; [`Os`](ErrorKind::Os) where the system refuses a timer,
+    /// a thread or memory.
     pub fn start(self) -> Result<Recording> {
         Recording::start(&self)
     }
@@ -160,6 +174,17 @@ impl Profiler {
                 ),
             ));
         }
+        if !is_for_programs(self.signal) {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "signal {} was asked for; it must be one that a program may have a handler for, and that no fault raises, \
+                     as SIGPROF is ({})",
+                    self.signal,
+                    libc::SIGPROF
+                ),
+            ));
+        }
         Ok((Rate::new(self.frequency_hz)?, self.max_depth))
     }
 
@@ -169,6 +194,10 @@ impl Profiler {
 
     pub(super) fn engine_asked(&self) -> Engine {
         self.engine
+    }
+
+    pub(crate) fn signal_asked(&self) -> libc::c_int {
+        self.signal
     }
 
     pub(super) fn hooks_threads(&self) -> bool {

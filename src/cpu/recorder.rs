@@ -4,11 +4,14 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use crossbeam_utils::CachePadded;
 
 use super::births::Births;
+use super::choice::SIGNAL;
 use super::events::Events;
 use crate::ring::{Claim, Rack};
 use crate::slots::Slots;
@@ -109,6 +112,8 @@ pub(super) struct Recorder {
     pid: i32,
     /// One more than the place of the bounds of threads' stacks; 0 while that is not known.
     bounds: AtomicUsize,
+    /// What timers send, and programs send to themselves.
+    pub(super) signal: AtomicI32,
     /// CPU time between two ticks, in nanoseconds.
     pub(super) period_ns: AtomicU64,
     /// Frames a record may have.
@@ -189,6 +194,7 @@ impl Recorder {
             met_unknown_code: AtomicBool::new(false),
             pid: std::process::id() as i32,
             bounds: AtomicUsize::new(0),
+            signal: AtomicI32::new(SIGNAL),
             period_ns: AtomicU64::new(u64::MAX),
             max_depth: AtomicUsize::new(0),
             filter: Filter::default(),

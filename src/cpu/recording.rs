@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::choice::{Chosen, QUIET, SIGNAL, refused_event};
+use super::choice::{Chosen, QUIET, refused_event};
 use super::collector::Collector;
 use super::engine::{Clock, Engine, Rate};
 use super::handler::{Cookie, on_signal};
@@ -70,21 +70,33 @@ impl Recording {
             .period_ns
             .store(rate.period_ns(), Ordering::Relaxed);
         recorder.filter.set(profiler.filter_set());
-        match signal::install(SIGNAL, on_signal) {
+        let timer_signal = profiler.signal_asked();
+        recorder.signal.store(timer_signal, Ordering::Relaxed);
+        match signal::install(timer_signal, on_signal) {
             Ok(Installed::Ours) => {}
             Ok(Installed::Foreign) => {
                 return Err(Error::new(
                     ErrorKind::SignalInUse,
-                    "another SIGPROF handler is installed in this process (another profiler's?), so sampling cannot start; \
-                     stop that one and restore SIG_DFL first",
+                    format!(
+                        "another {} handler is installed in this process (another profiler's?), so sampling cannot start; \
+                         stop that one and restore SIG_DFL first",
+                        signal::name(timer_signal)
+                    ),
                 ));
             }
-            Err(error) => return Err(os("could not install a SIGPROF handler")(error)),
+            Err(error) => {
+                let name = signal::name(timer_signal);
+                return Err(Error::with_source(
+                    ErrorKind::Os,
+                    format!("could not install a {name} handler"),
+                    error,
+                ));
+            }
         }
 
         let chosen = match profiler.clock_asked() {
-            Clock::Cpu => Chosen::for_cpu(profiler.engine_asked(), number, rate)?,
-            Clock::Wall => Chosen::for_wall(number, rate),
+            Clock::Cpu => Chosen::for_cpu(profiler.engine_asked(), number, rate, timer_signal)?,
+            Clock::Wall => Chosen::for_wall(number, rate, timer_signal),
         };
         recorder.births.budget.fill();
         recorder.births.open(chosen.arming);
@@ -155,7 +167,7 @@ impl Recording {
         let cookie = Cookie::of_process(self.number);
         if profiler.engine_asked() == Engine::Auto
             && collector.threads().refused() > 0
-            && let Ok(timer) = CpuTimer::for_process(SIGNAL, cookie.to_u64())
+            && let Ok(timer) = CpuTimer::for_process(profiler.signal_asked(), cookie.to_u64())
         {
             collector.fall_back_to_process_timer();
             *process_timer = Some(timer);
@@ -237,9 +249,11 @@ impl Recording {
         }
         drop(self.process_timer.lock().take());
         self.recorder.births.close();
+        let timer_signal = self.recorder.signal.load(Ordering::Relaxed);
         // What cannot be asked is taken to be as it was.
         let is_replaced = |number| signal::is_installed(number, on_signal).is_ok_and(|is| !is);
-        let handler_replaced = is_replaced(SIGNAL) || self.uses_quiet_signal && is_replaced(QUIET);
+        let handler_replaced =
+            is_replaced(timer_signal) || self.uses_quiet_signal && is_replaced(QUIET);
         self.shared.collector.lock().disarm(handler_replaced);
         // Handlers that come from here on see that nothing is recorded; the others hold a lane.
         self.owner.recording.store(0, Ordering::SeqCst);

@@ -302,13 +302,13 @@ impl Stats {
         }
         if !self.threads_blocking.is_empty() {
             lines.push(format!(
-                "threads: {} block the signal of their clock (SIGPROF; SIGURG of a perf event), so their ticks wait: {}",
+                "threads: {} block the signal of their clock, so their ticks wait: {}",
                 self.threads_blocking.len(),
                 self.threads_blocking.join(", ")
             ));
         }
         if self.handler_replaced {
-            lines.push("handler: the program replaced sigprof's handler of SIGPROF or SIGURG while it recorded; samples are missing".into());
+            lines.push("handler: the program replaced sigprof's signal handler while it recorded; samples are missing".into());
         }
         if self.sent > 0 {
             lines.push(format!(

@@ -34,6 +34,8 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 mod got;
 mod image;
+#[cfg(feature = "capi")]
+pub(crate) mod libgcc;
 pub(crate) mod limits;
 mod loader;
 pub(crate) mod maps;

@@ -1,5 +1,6 @@
 //! Handler installation, what a signal says of itself, errno, and masks.
 
+use std::borrow::Cow;
 use std::io;
 use std::mem::MaybeUninit;
 
@@ -58,6 +59,12 @@ pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Insta
 /// Whether `handler` is the handler of `signal`.
 pub(crate) fn is_installed(signal: libc::c_int, handler: Handler) -> io::Result<bool> {
     Ok(action(signal)?.sa_sigaction == handler as usize)
+}
+
+/// Whether nobody has asked for a signal to be handled or ignored.
+#[cfg(feature = "capi")]
+pub(crate) fn has_default_action(signal: libc::c_int) -> bool {
+    action(signal).is_ok_and(|action| action.sa_sigaction == libc::SIG_DFL)
 }
 
 fn action(signal: libc::c_int) -> io::Result<libc::sigaction> {
@@ -269,21 +276,40 @@ impl Drop for ErrnoGuard {
     }
 }
 
+/// The signals that a fault raises.
+const FAULTS: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    // Raised by a system call that a sandbox answers with a trap.
+    libc::SIGSYS,
+];
+
+/// Whether a program may have a handler for a signal, by number, and no fault raises the signal: a
+/// handler that returned from one would be called for ever.
+pub(crate) fn is_for_programs(signal: libc::c_int) -> bool {
+    let is_kept = FAULTS.contains(&signal) || [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
+    // The C library refuses those that it keeps for itself.
+    !is_kept && action(signal).is_ok()
+}
+
+/// What a signal is called.
+pub(crate) fn name(signal: libc::c_int) -> Cow<'static, str> {
+    match signal {
+        libc::SIGPROF => "SIGPROF".into(),
+        _ => format!("signal {signal}").into(),
+    }
+}
+
 /// Takes the signals that a fault raises out of a set: blocked, they would kill the process unseen.
 ///
 /// # Safety
 ///
 /// `set` points to an initialized signal set.
 unsafe fn unblock_faults(set: *mut libc::sigset_t) {
-    for fault in [
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        // Raised by a system call that a sandbox answers with a trap.
-        libc::SIGSYS,
-    ] {
+    for fault in FAULTS {
         // SAFETY: the caller's contract.
         unsafe { libc::sigdelset(set, fault) };
     }

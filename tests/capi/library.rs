@@ -33,9 +33,20 @@ pub fn include() -> PathBuf {
 /// A program out of a source of `tests/capi/programs`, made by `compiler` and linked with the
 /// library.
 pub fn program(compiler: &str, source: &str, directory: &Path) -> PathBuf {
+    let beside = library().parent().expect("a file lies in a directory");
+    let beside = beside.display();
+    let flags = [
+        format!("-L{beside}"),
+        "-lsigprof".into(),
+        format!("-Wl,-rpath,{beside}"),
+    ];
+    compiled(compiler, source, directory, &flags)
+}
+
+/// The same, linked with what `flags` say.
+pub fn compiled(compiler: &str, source: &str, directory: &Path, flags: &[String]) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/capi/programs");
     let program = directory.join(format!("{source}.{compiler}"));
-    let beside = library().parent().expect("a file lies in a directory");
     let language = if compiler == "c++" { "c++" } else { "c" };
     let mut compile = Command::new(compiler);
     compile
@@ -46,10 +57,20 @@ pub fn program(compiler: &str, source: &str, directory: &Path) -> PathBuf {
         .arg(&program)
         .arg("-I")
         .arg(include())
-        .arg("-L")
-        .arg(beside)
-        .args(["-lsigprof", "-pthread"])
-        .arg(format!("-Wl,-rpath,{}", beside.display()));
+        .arg("-pthread")
+        .args(flags);
     succeed(&mut compile);
     program
+}
+
+/// A program, without variables of ours.
+pub fn plain(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        if bytes.starts_with(b"CPUPROFILE") || bytes == b"LD_PRELOAD" {
+            command.env_remove(&name);
+        }
+    }
+    command
 }

@@ -1,24 +1,11 @@
 //! Programs that are linked with the library, and call its functions.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use crate::library::{include, program};
+use crate::legacy::Legacy;
+use crate::library::{include, plain, program};
 use crate::process::succeed;
 use crate::support::{go_pprof, tool};
-
-/// The size of a gperftools file before its text, and the sum of its counts.
-fn legacy_sizes(file: &Path) -> (u64, u64) {
-    let bytes = fs::read(file).unwrap();
-    let slot = |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap());
-    let (mut at, mut samples) = (5, 0);
-    while [slot(at), slot(at + 1), slot(at + 2)] != [0, 1, 0] {
-        samples += slot(at);
-        at += 2 + slot(at + 1) as usize;
-    }
-    (8 * (at as u64 + 3), samples)
-}
 
 #[test]
 fn a_programs_profile_shows_where_its_time_went() {
@@ -26,14 +13,15 @@ fn a_programs_profile_shows_where_its_time_went() {
     for compiler in ["cc", "c++"] {
         let file = directory.path().join("cpu.prof");
         let hot = program(compiler, "hot.c", directory.path());
-        let output = succeed(Command::new(&hot).arg(&file));
+        let output = succeed(plain(&hot).arg(&file));
         let said = String::from_utf8(output.stderr).unwrap();
         let figures = said.strip_prefix("PROFILE: interrupts/evictions/bytes = ");
         let figures: Vec<&str> = figures.unwrap_or(&said).trim_end().split('/').collect();
-        let (bytes, counted) = legacy_sizes(&file);
-        assert_eq!(figures[1..], ["0", &bytes.to_string()], "{said}");
+        let legacy = Legacy::read(&file);
+        assert_eq!(figures[1..], ["0", &legacy.bytes.to_string()], "{said}");
         // The file counts time without a stack as well.
         let samples: u64 = figures[0].parse().unwrap();
+        let counted = legacy.counted();
         assert!((50..=counted).contains(&samples), "{said}: {counted}");
 
         let Some(go) = tool("go") else { return };

@@ -6,6 +6,9 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod calls;
+mod environment;
+mod legacy;
 mod library;
 mod linked;
 mod preloaded;

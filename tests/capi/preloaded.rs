@@ -5,20 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::library::library;
+use crate::library::{library, plain};
 use crate::process::output;
 use crate::support::{go_pprof, run, tool};
 
-/// A program, without variables of ours.
-fn plain(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    for name in ["CPUPROFILE", "CPUPROFILE_FREQUENCY", "LD_PRELOAD"] {
-        command.env_remove(name);
-    }
-    command
-}
-
-/// The same with a profile at 1000 Hz.
+/// A program with a profile at 1000 Hz.
 fn profiled(program: &Path, file: &Path) -> Command {
     let mut command = plain(program);
     command.env("LD_PRELOAD", library());

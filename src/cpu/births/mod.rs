@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::arming::{Armed, Arming, Budget, Choice};
-use super::choice::{QUIET, SIGNAL};
+use super::choice::QUIET;
 use super::events::Events;
 use super::handler::Cookie;
 use super::recorder::{Owner, Recorder};
@@ -236,8 +236,8 @@ fn begin(serial: u32) -> bool {
 /// How the calling thread is armed so that it hears its clock. Many a library blocks all signals
 /// while it creates its workers (liblzma does), so that the program's handlers run elsewhere.
 ///
-/// `SIGPROF` is ours alone, so it is unblocked. `SIGURG` is not: a program that takes it by
-/// `sigwait` or a `signalfd` would lose it to a thread that does not block it.
+/// The signal of timers is ours alone, so it is unblocked. `SIGURG` is not: a program that takes it
+/// by `sigwait` or a `signalfd` would lose it to a thread that does not block it.
 fn audible(arming: Arming) -> Arming {
     let choice = match arming.choice {
         Choice::Nothing => Choice::Nothing,
@@ -259,7 +259,7 @@ fn end() {
         return;
     };
     // What its clock sent from here on would come when that is deleted already.
-    block([SIGNAL, QUIET]);
+    block([recorder.signal.load(Ordering::Relaxed), QUIET]);
     let ended = Ended {
         serial: slot.serial(),
         tid,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::arming::Choice;
 use super::births;
-use super::choice::{QUIET, SIGNAL};
+use super::choice::QUIET;
 use super::engine::{Engine, Rate};
 use super::handler::on_signal;
 use super::recorder::Recorder;
@@ -413,7 +413,7 @@ impl Collector {
             self.quiet_signal_is_lost = true;
             self.threads.give_up_events();
             if let Some(wall) = &mut self.wall {
-                wall.look_with(SIGNAL);
+                wall.look_with(self.recorder.signal.load(Ordering::Relaxed));
             }
         }
     }

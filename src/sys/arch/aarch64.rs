@@ -38,6 +38,33 @@ impl Registers {
     }
 }
 
+/// The registers as they are where this is inlined; of the general ones those that a call
+/// preserves. *Async-signal-safe.*
+#[cfg(feature = "capi")]
+#[inline(always)]
+pub(super) fn here() -> Registers {
+    let pc;
+    let mut general = [0; REGISTERS];
+    // SAFETY: stores into what the pointer leads to.
+    unsafe {
+        std::arch::asm!(
+            "stp x19, x20, [{general}, #8 * 19]",
+            "stp x21, x22, [{general}, #8 * 21]",
+            "stp x23, x24, [{general}, #8 * 23]",
+            "stp x25, x26, [{general}, #8 * 25]",
+            "stp x27, x28, [{general}, #8 * 27]",
+            "stp x29, x30, [{general}, #8 * 29]",
+            "mov {pc}, sp",
+            "str {pc}, [{general}, #8 * 31]",
+            "adr {pc}, .",
+            general = in(reg) general.as_mut_ptr(),
+            pc = out(reg) pc,
+            options(nostack, preserves_flags),
+        );
+    }
+    Registers { pc, general }
+}
+
 /// User space has 48 bits of addresses on Linux, 52 with a hint that stacks and code do not get;
 /// what lies above is a tag or a signature.
 pub(super) fn without_signature(address: u64) -> u64 {

@@ -46,6 +46,13 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
+    /// The registers as they are where this is inlined. *Async-signal-safe.*
+    #[cfg(feature = "capi")]
+    #[inline(always)]
+    pub(crate) fn here() -> Self {
+        native::here()
+    }
+
     /// Stack pointer.
     pub(crate) fn sp(&self) -> u64 {
         self.general[usize::from(SP)]

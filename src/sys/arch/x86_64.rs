@@ -51,6 +51,33 @@ impl Registers {
     }
 }
 
+/// The registers as they are where this is inlined; of the general ones those that a call
+/// preserves. *Async-signal-safe.*
+#[cfg(feature = "capi")]
+#[inline(always)]
+pub(super) fn here() -> Registers {
+    // The registers lie in the array by their DWARF numbers.
+    let pc;
+    let mut general = [0; REGISTERS];
+    // SAFETY: stores into what the pointer leads to.
+    unsafe {
+        std::arch::asm!(
+            "mov [{general} + 8 * 3], rbx",
+            "mov [{general} + 8 * 6], rbp",
+            "mov [{general} + 8 * 7], rsp",
+            "mov [{general} + 8 * 12], r12",
+            "mov [{general} + 8 * 13], r13",
+            "mov [{general} + 8 * 14], r14",
+            "mov [{general} + 8 * 15], r15",
+            "lea {pc}, [rip]",
+            general = in(reg) general.as_mut_ptr(),
+            pc = out(reg) pc,
+            options(nostack, preserves_flags),
+        );
+    }
+    Registers { pc, general }
+}
+
 pub(super) fn without_signature(address: u64) -> u64 {
     address
 }

@@ -1,0 +1,320 @@
+/* What gperftools' own tests assert of its functions, one case a run: calls CASE FILE. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <gperftools/profiler.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      fprintf(stderr, "line %d: not %s, errno %d\n", __LINE__, #condition, errno); \
+      exit(1);                                                             \
+    }                                                                      \
+  } while (0)
+
+static struct ProfilerState state(void) {
+  struct ProfilerState state;
+  memset(&state, 0xff, sizeof state);
+  ProfilerGetCurrentState(&state);
+  return state;
+}
+
+/* One tick, whose stack is the same for all that a loop asks for. */
+static void tick(void) { raise(SIGPROF); }
+
+static void ticks(int n) {
+  for (int i = 0; i < n; i++) tick();
+}
+
+static void stopped(const char *file) {
+  (void)file;
+  ProfilerStop();
+  ProfilerFlush();
+  ProfilerEnable();
+  ProfilerDisable();
+  ProfilerRegisterThread();
+  ProfilerRegisterThread();
+  CHECK(!ProfilingIsEnabledForAllThreads());
+  struct ProfilerState now = state();
+  CHECK(now.enabled == 0 && now.start_time == 0 && now.samples_gathered == 0);
+  CHECK(now.profile_name[0] == 0);
+}
+
+/* Stop, flush and a tick while nothing is recorded change nothing. */
+static void nothing_runs(const char *file) {
+  stopped(file);
+  CHECK(ProfilerStart(file));
+  ticks(3);
+  ProfilerStop();
+  stopped(file);
+  tick();
+  stopped(file);
+}
+
+static void running(const char *file) {
+  time_t before = time(NULL);
+  CHECK(ProfilerStart(file));
+  CHECK(ProfilingIsEnabledForAllThreads() == 1);
+  struct ProfilerState now = state();
+  CHECK(now.enabled == 1 && strcmp(now.profile_name, file) == 0);
+  CHECK(now.start_time >= before && now.start_time <= time(NULL));
+  /* Another start fails, and leaves this one alone. */
+  errno = 0;
+  CHECK(ProfilerStart("another") == 0 && errno == EBUSY);
+  errno = 0;
+  CHECK(ProfilerStartWithOptions("another", NULL) == 0 && errno == EBUSY);
+  CHECK(access("another", F_OK) == -1);
+  struct ProfilerState after = state();
+  CHECK(after.enabled == 1 && strcmp(after.profile_name, file) == 0);
+  CHECK(after.start_time == now.start_time);
+  ticks(5);
+  CHECK(state().samples_gathered >= 5);
+  ProfilerStop();
+}
+
+static void no_file(const char *file) {
+  (void)file;
+  const struct {
+    const char *name;
+    int error;
+  } bad[] = {{"no/such/directory", ENOENT}, {".", EISDIR}, {"/proc/1/mem/x", ENOTDIR}};
+  for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+    errno = 0;
+    int started = ProfilerStart(bad[i].name);
+    if (started || errno != bad[i].error) {
+      fprintf(stderr, "%s: %d, errno %d\n", bad[i].name, started, errno);
+      exit(1);
+    }
+  }
+  errno = 0;
+  CHECK(ProfilerStart(NULL) == 0 && errno == EINVAL);
+  stopped(file);
+}
+
+
+static void one_stack(const char *file) {
+  CHECK(ProfilerStart(file));
+  ticks(2);
+  ProfilerStop();
+}
+
+static void flushed(const char *file) {
+  CHECK(ProfilerStart(file));
+  /* Both ticks come from one place. */
+  for (int i = 0; i < 2; i++) {
+    ticks(1);
+    CHECK(state().samples_gathered >= i + 1);
+    ProfilerFlush();
+    CHECK(state().samples_gathered >= i + 1 && state().enabled);
+  }
+  /* What is flushed is a whole file: the test reads it, and the process dies without a stop. */
+  kill(getpid(), SIGKILL);
+}
+
+static void restarted(const char *file) {
+  CHECK(ProfilerStart("first"));
+  ticks(7);
+  ProfilerStop();
+  CHECK(state().samples_gathered == 0);
+  CHECK(ProfilerStart(file));
+  CHECK(state().samples_gathered < 7);
+  ticks(2);
+  ProfilerStop();
+}
+
+static int is_wanted;
+
+static int filter(void *arg) {
+  ++*(volatile int *)arg;
+  return is_wanted;
+}
+
+/* A filter that drops all ticks leaves nothing, whenever the clock ticks. */
+static void empty(const char *file) {
+  volatile int calls = 0;
+  struct ProfilerOptions options;
+  memset(&options, 0, sizeof options);
+  options.filter_in_thread = filter;
+  options.filter_in_thread_arg = (void *)&calls;
+  CHECK(ProfilerStartWithOptions(file, &options));
+  ProfilerStop();
+}
+
+static void filtered(const char *file) {
+  volatile int calls = 0;
+  struct ProfilerOptions options;
+  memset(&options, 0, sizeof options);
+  options.filter_in_thread = filter;
+  options.filter_in_thread_arg = (void *)&calls;
+  CHECK(ProfilerStartWithOptions(file, &options));
+  ticks(5);
+  CHECK(calls >= 5);
+  CHECK(state().samples_gathered == 0);
+  is_wanted = 1;
+  ticks(2);
+  CHECK(calls >= 7);
+  CHECK(state().samples_gathered >= 2);
+  ProfilerStop();
+  /* The next profile has no filter. */
+  int last = calls;
+  CHECK(ProfilerStart("second"));
+  ticks(2);
+  ProfilerStop();
+  CHECK(calls == last);
+}
+
+/* The address of the live count of samples, behind the name's end. */
+static volatile int *live_count(void) {
+  struct ProfilerState now = state();
+  uintptr_t address;
+  memcpy(&address, now.profile_name + strlen(now.profile_name) + 1, sizeof address);
+  return (volatile int *)address;
+}
+
+static void counter(const char *file) {
+  volatile int *count = live_count();
+  (void)*count;
+  CHECK(ProfilerStart(file));
+  CHECK(live_count() == count);
+  ticks(4);
+  /* The profiler's thread counts some time later. */
+  while (*count < 4) usleep(1000);
+  ProfilerStop();
+  CHECK(live_count() == count);
+}
+
+static volatile int is_over;
+
+static void *allocates(void *arg) {
+  (void)arg;
+  while (!is_over) free(malloc(rand() % 100000));
+  return NULL;
+}
+
+static void while_others_allocate(const char *file) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, allocates, NULL) == 0);
+  for (int i = 0; i < 20; i++) {
+    CHECK(ProfilerStart(file));
+    ticks(20);
+    ProfilerFlush();
+    ProfilerStop();
+  }
+  is_over = 1;
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}
+
+static int depth_of(int max_depth, int skip, const void *context) {
+  enum { ROOM = 64 };
+  void *frames[ROOM];
+  void *guard = (void *)(uintptr_t)0x5a5a5a5a;
+  for (int i = 0; i < ROOM; i++) frames[i] = guard;
+  int depth = ProfilerGetStackTrace(frames, max_depth, skip, context);
+  CHECK(depth >= 0 && depth <= (max_depth < 0 ? 0 : max_depth));
+  for (int i = 0; i < ROOM; i++) CHECK((frames[i] == guard) == (i >= depth));
+  return depth;
+}
+
+__attribute__((noinline)) static void checks_stacks(int levels) {
+  if (levels > 0) {
+    checks_stacks(levels - 1);
+    __asm__ volatile("");
+    return;
+  }
+  for (int most = 0; most <= 20; most++) CHECK(depth_of(most, 0, NULL) == most);
+  CHECK(depth_of(20, 10240, NULL) == 0);
+  CHECK(depth_of(-1, 0, NULL) == 0);
+  /* Without n frames the stack is that of the n-th. */
+  void *whole[12], *rest[8];
+  CHECK(ProfilerGetStackTrace(whole, 12, 0, NULL) == 12);
+  CHECK(ProfilerGetStackTrace(rest, 8, 4, NULL) == 8);
+  CHECK(memcmp(whole + 4, rest, sizeof rest) == 0);
+  /* The first is in this function, which called, and so is the second. */
+  for (int i = 0; i < 2; i++) {
+    uintptr_t into = (uintptr_t)whole[i] - (uintptr_t)checks_stacks;
+    CHECK(into > 0 && into < 4096);
+  }
+}
+
+static volatile sig_atomic_t is_handled, is_deep;
+
+static void on_signal(int number, siginfo_t *info, void *context) {
+  (void)number, (void)info;
+  void *frames[3];
+  /* What leads over a signal's frame is read from tables that are made after the start. */
+  if (!is_deep) {
+    is_deep = depth_of(20, 0, NULL) == 20;
+    return;
+  }
+  CHECK(depth_of(3, 0, context) == 3);
+  CHECK(depth_of(20, 0, context) == 20);
+  CHECK(depth_of(20, 10240, context) == 0);
+  CHECK(depth_of(20, 0, NULL) == 20);
+  CHECK(ProfilerGetStackTrace(frames, 3, 0, context) == 3);
+#ifdef __x86_64__
+  CHECK((uintptr_t)frames[0] == (uintptr_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]);
+#endif
+  is_handled++;
+}
+
+__attribute__((noinline)) static void raises(int levels) {
+  if (levels > 0) {
+    raises(levels - 1);
+    __asm__ volatile("");
+    return;
+  }
+  raise(SIGUSR1);
+}
+
+static void stack_traces(const char *file) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO;
+  CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+  checks_stacks(30);
+  is_deep = 1;
+  raises(30);
+  CHECK(ProfilerStart(file));
+  checks_stacks(30);
+  for (is_deep = 0; !is_deep;) raises(30);
+  raises(30);
+  ProfilerStop();
+  CHECK(is_handled == 2);
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*run)(const char *file);
+  } cases[] = {
+      {"nothing_runs", nothing_runs},
+      {"running", running},
+      {"no_file", no_file},
+      {"empty", empty},
+      {"one_stack", one_stack},
+      {"flushed", flushed},
+      {"restarted", restarted},
+      {"filtered", filtered},
+      {"counter", counter},
+      {"while_others_allocate", while_others_allocate},
+      {"stack_traces", stack_traces},
+  };
+  CHECK(argc == 3);
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (strcmp(argv[1], cases[i].name) == 0) {
+      cases[i].run(argv[2]);
+      return 0;
+    }
+  }
+  fprintf(stderr, "no case %s\n", argv[1]);
+  return 2;
+}
