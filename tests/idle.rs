@@ -8,7 +8,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use process::{child, soak, succeed};
+use process::{child, skip, soak, succeed};
 use sigprof::cpu::Profiler;
 
 fn profiler() -> Profiler {
@@ -212,7 +212,7 @@ fn child_that_closes_all_its_files() {
     // SAFETY: closes what daemons close; nothing of this test's is in use but the standard streams.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     if closed != 0 {
-        return eprintln!("skipped: it needs Linux 5.9");
+        return skip("it needs Linux 5.9");
     }
     let _own: Vec<fs::File> = (0..8)
         .map(|_| fs::File::open("/dev/null").unwrap())

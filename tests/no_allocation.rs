@@ -105,15 +105,12 @@ fn a_thread_begins_and_ends_while_nobody_can_allocate() {
             // At another point of the profiler's turn each time.
             thread::sleep(Duration::from_micros(round * 37 % 1000));
             IS_LOCKED.store(true, Ordering::Relaxed);
-            // SAFETY: a thread that does nothing; it is joined before the lock is given back, and a
-            // test that locks up is killed by the alarm.
+            // SAFETY: a thread that does nothing; it is joined before the lock is given back.
             unsafe {
-                libc::alarm(30);
                 let mut id: libc::pthread_t = std::mem::zeroed();
                 let nothing = std::ptr::null_mut();
                 let made = libc::pthread_create(&mut id, std::ptr::null(), start, nothing);
                 let joined = libc::pthread_join(id, std::ptr::null_mut());
-                libc::alarm(0);
                 IS_LOCKED.store(false, Ordering::Relaxed);
                 assert_eq!((made, joined), (0, 0));
             }

@@ -216,7 +216,11 @@ fn ticks_are_cpu_time() {
                 scope.spawn(|| burn(SECOND / 2));
             }
         });
-        let truth = process_cpu() - before;
+        let mut truth = process_cpu() - before;
+        // The process's clock has the profiler's thread in it, and so have its ticks.
+        if engine != Engine::ProcessTimer {
+            truth -= recording.stats().own_cpu;
+        }
         let profile = recording.stop().unwrap();
         let stats = recording.stats();
         assert_exact(&stats, &profile);
@@ -388,6 +392,8 @@ fn errno_is_left_alone() {
 #[test]
 fn hundreds_of_starts_and_stops_under_load() {
     let _turn = turn();
+    // From then on the signal has a handler, and harms nobody while nothing is recorded.
+    drop(start(10_000));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let stopping = StopOnDrop(&stop);
@@ -412,9 +418,11 @@ fn hundreds_of_starts_and_stops_under_load() {
 fn thousands_of_threads_of_a_millisecond() {
     let _turn = turn();
     let recording = start(10_000);
-    for _ in 0..(40.0 * soak()) as u32 {
+    for _ in 0..(300.0 * soak()) as u32 {
         thread::scope(|scope| {
-            for _ in 0..50 {
+            // With the one that starts them no more than there are lanes: each can lose its CPU in
+            // its handler, where that takes long (without optimization, before there are tables).
+            for _ in 0..7 {
                 scope.spawn(|| burn(Duration::from_millis(1)));
             }
         });

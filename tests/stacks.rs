@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mappings::{Code, made};
-use process::turn;
+use process::{skip, turn};
 use sigprof::Profile;
 use sigprof::cpu::{Profiler, Recording};
 use work::burn;
@@ -116,7 +116,7 @@ fn compiled_for_debuggers(directory: &Path) -> Option<std::path::PathBuf> {
     command.args(["-shared", "-fPIC", "-O2", "-g", "-fomit-frame-pointer"]);
     command.args(["-fno-asynchronous-unwind-tables", "-fno-exceptions", "-o"]);
     let Ok(ended) = process::output(command.arg(&library).arg(&source)) else {
-        println!("skipped: there is no cc (apt-get install gcc)");
+        skip("there is no cc (apt-get install gcc)");
         return None;
     };
     let said = String::from_utf8_lossy(&ended.stderr);

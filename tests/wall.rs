@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use process::{child, succeed};
+use process::{child, skip, succeed};
 use sigprof::cpu::{Clock, Engine, Profiler, Recording, Stats, WallTime};
 use sigprof::profile::{LabelValue, ValueType};
 use sigprof::{ErrorKind, Profile};
@@ -421,7 +421,7 @@ fn ran_and_waited() -> Option<[Duration; 2]> {
 fn child_that_works_and_sleeps() {
     const HZ: u32 = 500;
     if ran_and_waited().is_none() {
-        return eprintln!("skipped: it needs a kernel with CONFIG_SCHED_INFO");
+        return skip("it needs a kernel with CONFIG_SCHED_INFO");
     }
     for (work, rest) in [(6, 14), (10, 10), (1, 60)] {
         let recording = start(HZ);

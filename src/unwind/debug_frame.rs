@@ -28,7 +28,7 @@ fn build(directory: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
         .arg(&output)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/unwind/fixtures/calls.c"));
     let Ok(ended) = process::output(&mut command) else {
-        println!("skipped: there is no cc (apt-get install gcc)");
+        crate::process::skip("there is no cc (apt-get install gcc)");
         return None;
     };
     let said = String::from_utf8_lossy(&ended.stderr);

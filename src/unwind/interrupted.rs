@@ -294,8 +294,8 @@ fn a_leafs_caller_is_where_it_returns_to() {
 #[test]
 fn a_signals_frame_leads_to_what_it_interrupted() {
     if vdso().is_none() && cfg!(target_arch = "aarch64") {
-        return println!(
-            "skipped: an emulator without a vDSO has the code that handlers return to where nobody finds it"
+        return crate::process::skip(
+            "an emulator without a vDSO has the code that handlers return to where nobody finds it",
         );
     }
     for nested in 1..=3 {
@@ -404,7 +404,7 @@ mod aarch64 {
     #[test]
     fn where_handlers_return_to_is_found_in_the_vdso() {
         let Some(vdso) = vdso() else {
-            return println!("skipped: this emulator has no vDSO");
+            return crate::process::skip("this emulator has no vDSO");
         };
         let address = vdso.signal_return.expect("the vDSO has such code");
         assert!(vdso.range.contains(&address));

@@ -9,7 +9,7 @@ use sigprof::cpu::{Engine, Profiler};
 
 pub(crate) use crate::measured::*;
 pub(crate) use crate::process::{all_or, figure, soak};
-use crate::process::{child, succeed_and_show};
+use crate::process::{child, skip, succeed_and_show};
 use crate::witness::Witness;
 use crate::work::{burn, thread_cpu};
 
@@ -63,10 +63,7 @@ pub fn has_perf_events() -> bool {
         .and_then(|text| text.trim().parse().ok());
     let has = paranoid.is_some_and(|paranoid| paranoid <= 1 || is_root());
     if !has {
-        let test = thread::current().name().unwrap_or("?").to_owned();
-        eprintln!(
-            "{test}: skipped, it needs perf events (root, or kernel.perf_event_paranoid of 1)"
-        );
+        skip("it needs perf events (root, or kernel.perf_event_paranoid of 1)");
     }
     has
 }

@@ -13,6 +13,7 @@ use crate::common::{
     has_perf_events, hz_argument, profiler, ratio, run_child, run_threads, run_threads_with, soak,
     sum,
 };
+use crate::process::skip;
 use crate::work::{StopOnDrop, burn, thread_cpu};
 
 #[test]
@@ -325,7 +326,7 @@ fn can_choose_ids() -> bool {
     let can_write = fs::OpenOptions::new().write(true).open(path).is_ok()
         && fs::write(path, fs::read(path).unwrap_or_default()).is_ok();
     if !can_write {
-        eprintln!("skipped: it needs to write to {path}");
+        skip(&format!("it needs to write to {path}"));
     }
     can_write
 }
@@ -382,7 +383,7 @@ fn child_of_one_id() {
         outcome.stats.engine
     );
     if reused == 0 {
-        return eprintln!("skipped: the kernel gave out other ids");
+        return skip("the kernel gave out other ids");
     }
     // Nothing twice, and nothing under another's name: each has at most its own, but for what
     // periods and ticks round.
@@ -501,7 +502,7 @@ fn child_of_an_unhooked_heir() {
         outcome.stats.engine
     );
     if inherited == 0 {
-        eprintln!("skipped: the kernel gave out other ids");
+        skip("the kernel gave out other ids");
     }
     // A period for each thread is what sampling rounds to.
     outcome.assert_total_within(6 * MS);

@@ -12,6 +12,7 @@ use crate::common::{
     has_perf_events, hz_argument, limit, profiler, ratio, refuse, run_child, run_threads,
     run_threads_with, soak, sum,
 };
+use crate::process::skip;
 use crate::work::{burn, thread_cpu};
 
 /// Threads of arithmetic.
@@ -357,9 +358,7 @@ fn child_of_few_queued_signals() {
     let start = |hz| profiler(Engine::Auto, hz);
     let Ok(recording) = start(100).start() else {
         gate.wait();
-        return eprintln!(
-            "skipped: other processes of this user use up the signals that can be queued"
-        );
+        return skip("other processes of this user use up the signals that can be queued");
     };
     drop(recording);
     let measured = Measured::start(start(100));

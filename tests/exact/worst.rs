@@ -43,8 +43,6 @@ fn in_fork(body: impl FnOnce()) {
     // allocator's, which glibc sees to; it leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: an alarm ends a child that hangs.
-        unsafe { libc::alarm(20) };
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
         // SAFETY: leaves without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(result.is_err())) };

@@ -9,6 +9,7 @@ use crate::common::{
     engine_argument, figure, has_perf_events, hz_argument, is_root, profiler, ratio, run_child,
     run_threads, run_threads_with, soak, sum,
 };
+use crate::process::skip;
 
 /// How far a yield may be off.
 const TOLERANCE: f64 = 0.01;
@@ -203,7 +204,7 @@ fn child_that_sees_user_time_alone() {
     become_nobody();
     Load::prepare();
     let Ok(recording) = profiler(Engine::PerfEvent, 1000).start() else {
-        return eprintln!("skipped: perf events are not allowed to this user at all");
+        return skip("perf events are not allowed to this user at all");
     };
     drop(recording);
     let measured = Measured::start(profiler(Engine::PerfEvent, 1000));
@@ -232,7 +233,7 @@ fn child_that_sees_user_time_alone() {
         );
     }
     if outcome.stats.cpu.kernel.is_zero() {
-        return eprintln!("skipped: this user may see the kernel");
+        return skip("this user may see the kernel");
     }
     // What works in the kernel is there, and what does not is not.
     let part = |load: Load, frame| {

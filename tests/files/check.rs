@@ -86,9 +86,3 @@ pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
-
-/// Says that a check could not be made.
-pub fn skip(reason: &str) {
-    let test = std::thread::current().name().unwrap_or("?").to_owned();
-    eprintln!("{test}: skipped, {reason}");
-}

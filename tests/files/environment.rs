@@ -7,8 +7,8 @@ use std::path::Path;
 
 use sigprof::from_env;
 
-use crate::check::{assert_complete, assert_nothing_runs, is_root, names, skip, work};
-use crate::process::{all_or, child, succeed};
+use crate::check::{assert_complete, assert_nothing_runs, is_root, names, work};
+use crate::process::{all_or, child, skip, succeed};
 
 /// Runs a program that calls `from_env`, with these variables alone of ours; what it says about it.
 fn said(variables: &[(&str, &OsStr)]) -> String {

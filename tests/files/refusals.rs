@@ -14,9 +14,9 @@ use sigprof::format::OutputFile;
 use sigprof::{ErrorKind, profile_to};
 
 use crate::check::{
-    assert_complete, assert_nothing_runs, child_in, directory, is_root, names, profiler, skip, work,
+    assert_complete, assert_nothing_runs, child_in, directory, is_root, names, profiler, work,
 };
-use crate::process::{output, succeed, turn};
+use crate::process::{output, skip, succeed, turn};
 
 const NOBODY: libc::uid_t = 65534;
 

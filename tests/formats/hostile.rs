@@ -235,7 +235,7 @@ pub fn one_stack(samples: usize, depth: usize, lines: usize) -> Profile {
 fn the_top_of_a_small_file_does_not_take_long() {
     for (samples, depth, lines, outer) in [
         (1, 100_000, 100_000, " (inline)"),
-        ((100.0 * soak()) as usize, 1_000_000, 2, ""),
+        ((200.0 * soak()) as usize, 1_000_000, 2, ""),
     ] {
         let profile = one_stack(samples, depth, lines);
         let start = thread_cpu();

@@ -1,10 +1,13 @@
 //! A deadline for every process that a test waits for.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::fs;
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,10 +16,6 @@ use super::soak;
 /// What a process gets, as many times more as `SIGPROF_SOAK` says; `SIGPROF_TEST_DEADLINE_S` has
 /// another number.
 const DEADLINE_S: f64 = 300.0;
-
-/// How long the pipes of a process that was killed may stay open: a descendant that left it can
-/// have them.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs a process without input to its end; what it printed.
 ///
@@ -39,8 +38,9 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 ///
 /// # Panics
 ///
-/// If it has not ended at its deadline, with its command, what it has printed and what its threads
-/// wait in. It is killed then, and so are its descendants.
+/// If it has not ended at its deadline, or another process holds its output open then; with its
+/// command, what it has printed and what the threads of either wait in. It is killed then, and so
+/// are its descendants and whoever holds the output.
 pub fn output_of(command: &mut Command, input: Stdio) -> io::Result<Output> {
     // SAFETY: a system call, which a forked child may make.
     unsafe {
@@ -54,40 +54,57 @@ pub fn output_of(command: &mut Command, input: Stdio) -> io::Result<Output> {
     command.stdin(input);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    let stdout = read(child.stdout.take().expect("a pipe"));
-    let stderr = read(child.stderr.take().expect("a pipe"));
+    let pipes = [
+        Pipe::read(child.stdout.take().expect("a pipe")),
+        Pipe::read(child.stderr.take().expect("a pipe")),
+    ];
 
     let time = deadline();
     let end = Instant::now() + time;
     let left = || end.saturating_duration_since(Instant::now());
-    let (mut out, mut err) = (stdout.recv_timeout(left()), stderr.recv_timeout(left()));
+    let open: Vec<_> = pipes
+        .iter()
+        .filter(|pipe| !pipe.ends_within(left()))
+        .collect();
     // Most end right after their pipes.
     let mut pause = Duration::from_micros(100);
     let status = loop {
-        match child.try_wait()? {
-            Some(status) if out.is_ok() && err.is_ok() => break status,
-            _ if left().is_zero() => {
-                let waits = kill(child.id());
-                child.wait()?;
-                out = out.or_else(|_| stdout.recv_timeout(GRACE));
-                err = err.or_else(|_| stderr.recv_timeout(GRACE));
-                panic!(
-                    "{command:?} has not ended after {time:?} and is killed. It waits in:\n{waits}\n\
-                     It has printed:\n{}\n{}",
-                    String::from_utf8_lossy(&out.unwrap_or_default()),
-                    String::from_utf8_lossy(&err.unwrap_or_default())
-                );
-            }
-            _ => thread::sleep(pause.min(left())),
+        let status = child.try_wait()?;
+        if status.is_some() || left().is_zero() {
+            break status;
         }
+        thread::sleep(pause.min(left()));
         pause = (pause * 2).min(Duration::from_millis(10));
     };
-    let (stdout, stderr) = (out.unwrap_or_default(), err.unwrap_or_default());
-    Ok(Output {
-        status,
-        stdout,
-        stderr,
-    })
+    let (ending, kept) = match status {
+        Some(status) if open.is_empty() => {
+            let [stdout, stderr] = pipes.each_ref().map(Pipe::bytes);
+            return Ok(Output {
+                status,
+                stdout,
+                stderr,
+            });
+        }
+        Some(status) => (
+            format!(
+                "has ended ({status}), and others hold its output open after {time:?} and are \
+                 killed. They wait in:"
+            ),
+            open.into_iter().flat_map(Pipe::holders).collect(),
+        ),
+        None => (
+            format!("has not ended after {time:?} and is killed. It waits in:"),
+            vec![child.id()],
+        ),
+    };
+    let waits: String = kept.into_iter().map(kill).collect();
+    child.wait()?;
+    let [stdout, stderr] = pipes.each_ref().map(Pipe::bytes);
+    panic!(
+        "{command:?} {ending}\n{waits}\nIt has printed:\n{}\n{}",
+        String::from_utf8_lossy(&stdout),
+        String::from_utf8_lossy(&stderr)
+    );
 }
 
 fn deadline() -> Duration {
@@ -96,26 +113,71 @@ fn deadline() -> Duration {
     Duration::from_secs_f64(seconds.unwrap_or_else(|| DEADLINE_S * soak()))
 }
 
-/// All that comes from a pipe.
-fn read(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What came before an error is what there is.
-        let _ = pipe.read_to_end(&mut bytes);
-        let _ = sender.send(bytes);
-    });
-    receiver
+/// A pipe that is read to its end by a thread.
+struct Pipe {
+    /// What has come so far.
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Closed at the end of the pipe.
+    end: Receiver<()>,
+    descriptor: RawFd,
 }
 
-/// Kills a process and its descendants; what they waited in.
+impl Pipe {
+    fn read(mut pipe: impl Read + AsRawFd + Send + 'static) -> Pipe {
+        let (until_end, end) = mpsc::channel();
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (descriptor, so_far) = (pipe.as_raw_fd(), bytes.clone());
+        thread::spawn(move || {
+            let _until_end = until_end;
+            let mut part = [0; 1 << 16];
+            // What came before an error is what there is.
+            while let Ok(len @ 1..) = pipe.read(&mut part) {
+                let mut bytes = so_far.lock().unwrap_or_else(PoisonError::into_inner);
+                bytes.extend_from_slice(&part[..len]);
+            }
+        });
+        Pipe {
+            bytes,
+            end,
+            descriptor,
+        }
+    }
+
+    fn ends_within(&self, time: Duration) -> bool {
+        self.end.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.clone()
+    }
+
+    /// The other processes that have the pipe open, which has not ended.
+    fn holders(&self) -> Vec<u32> {
+        let this = std::process::id();
+        let Ok(pipe) = fs::read_link(format!("/proc/{this}/fd/{}", self.descriptor)) else {
+            return Vec::new();
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter(|&id| id != this)
+            .filter(|id| {
+                let files = fs::read_dir(format!("/proc/{id}/fd"));
+                let mut files = files.into_iter().flatten().flatten();
+                files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == pipe))
+            })
+            .collect()
+    }
+}
+
+/// Kills a process, which is a child that nobody has waited for or was there just now, and its
+/// descendants; what they waited in.
 fn kill(id: u32) -> String {
     let waits = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/waits");
-    let said = Command::new(waits)
-        .arg("--kill")
-        .arg(id.to_string())
-        .output();
-    // SAFETY: a system call; the process has not been waited for, so the number is still its own.
+    let mut look = Command::new("timeout");
+    look.args(["--signal=KILL", "120", waits, "--kill"]);
+    let said = look.arg(id.to_string()).output();
+    // SAFETY: a system call. Of a number that another process has by now there is no telling.
     unsafe { libc::kill(id as libc::pid_t, libc::SIGKILL) };
     match said {
         Ok(said) => String::from_utf8_lossy(&said.stdout).into_owned(),

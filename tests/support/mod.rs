@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::output;
+use crate::process::{output, skip};
 
 /// Where to get the programs.
 const INSTALL: [(&str, &str); 6] = [
@@ -39,8 +39,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
         if is_required && !to_skip.split(',').any(|tool| tool == name) {
             panic!("this test needs `{name}`: {install}");
         }
-        let test = std::thread::current().name().unwrap_or("?").to_owned();
-        eprintln!("{test}: skipped, it needs `{name}`: {install}");
+        skip(&format!("it needs `{name}`: {install}"));
     }
     found
 }

@@ -32,8 +32,11 @@ fn tool(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file());
     if found.is_none() {
         let required = std::env::var("SIGPROF_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
-        assert!(!required, "{name} is missing: apt-get install {package}");
-        eprintln!("skipped: {name} is missing (apt-get install {package})");
+        assert!(
+            !required,
+            "this test needs `{name}`: apt-get install {package}"
+        );
+        process::skip(&format!("{name} is missing (apt-get install {package})"));
     }
     found
 }

@@ -193,8 +193,10 @@ impl Snapshot {
         stack: &mut StackReader<'_>,
     ) -> Option<Found> {
         let found = self.described(place, last)?;
-        // Looked at here and not at each step, so that the answer is remembered.
-        match found.at == At::Nowhere && frame.returns_from_handler(stack) {
+        // framehop refuses to go from a handler's stack of its own to another. Looked at here and
+        // not at each step, so that the answer is remembered.
+        let may_be_signal = matches!(found.at, At::Nowhere | At::NoTable);
+        match may_be_signal && frame.returns_from_handler(stack) {
             true => Some(Found::only(At::Signal)),
             false => Some(found),
         }

@@ -38,7 +38,7 @@ fn every_instruction_has_its_true_stack() {
     }
     if let Some(error) = refusal() {
         assert!(!is_required, "a child cannot be traced: {error}");
-        eprintln!("skipped: a child cannot be traced here: {error}");
+        crate::process::skip(&format!("a child cannot be traced here: {error}"));
         return;
     }
     let test = concat!(module_path!(), "::every_instruction_has_its_true_stack");
@@ -85,7 +85,7 @@ fn run_all(is_required: bool) {
                 Ok(built) => built,
                 Err(error) => {
                     assert!(!is_required, "{error}");
-                    eprintln!("skipped: {} {options}: {error}", fixture.source);
+                    crate::process::skip(&format!("{} {options}: {error}", fixture.source));
                     continue;
                 }
             };
