@@ -2,12 +2,12 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::profiler::Profiler;
 use super::recording::Recording;
 use crate::error::Result;
-use crate::format::{Format, OutputFile};
+use crate::format::{Format, HeldFile, OutputFile};
 use crate::profile::Profile;
 
 /// A recording that writes its profile to a file when it is [finished](Self::finish) or dropped.
@@ -19,7 +19,7 @@ use crate::profile::Profile;
 #[must_use = "dropping the guard ends the profile: bind it, as in `let _profiling = …`"]
 pub struct Guard {
     recording: Option<Recording>,
-    path: PathBuf,
+    file: HeldFile,
     format: Format,
 }
 
@@ -31,13 +31,13 @@ impl Guard {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Ok(Self {
             recording: Some(profiler.start()?),
-            path,
+            file: HeldFile::unopened(path),
             format,
         })
     }
 
     /// As [`start`](Self::start), for gperftools' CPU file where the path does not say another
-    /// format.
+    /// format, and for a file that is [held](HeldFile).
     pub(crate) fn start_for(profiler: Profiler, path: &Path) -> Result<Self> {
         let format = Format::from_path(path).unwrap_or(Format::CpuProfile);
         // What that file cannot hold need not be found out.
@@ -46,7 +46,9 @@ impl Guard {
             Format::CpuProfile => profiler.symbolize(false),
             _ => profiler,
         };
-        Self::start(profiler, path, format)
+        let mut guard = Self::start(profiler, path, format)?;
+        guard.file = HeldFile::new(guard.file.path().to_owned());
+        Ok(guard)
     }
 
     /// The recording, to take a snapshot of or ask for its figures.
@@ -68,7 +70,7 @@ impl Guard {
     /// forked child, which owns neither the recording nor the file.
     pub fn flush(&self) -> Result<()> {
         let profile = self.recording().snapshot()?;
-        profile.save_as(&self.path, self.format)
+        self.file.save(&profile, self.format)
     }
 
     /// Stops, writes the file, and returns the profile that was written.
@@ -83,7 +85,7 @@ impl Guard {
             .take()
             .expect("`finish` takes the guard, so it runs once");
         let profile = recording.stop()?;
-        profile.save_as(&self.path, self.format)?;
+        self.file.save(&profile, self.format)?;
         Ok(profile)
     }
 
@@ -91,7 +93,7 @@ impl Guard {
     /// that a file of gperftools' ends in.
     #[cfg(feature = "capi")]
     pub(crate) fn finish_and_measure(self) -> Result<u64> {
-        let (path, format) = (self.path.clone(), self.format);
+        let (path, format) = (self.file.path().to_owned(), self.format);
         let profile = self.finish()?;
         match format {
             Format::CpuProfile => Ok(profile.cpu_profile_size_before_text()? as u64),
@@ -112,7 +114,7 @@ impl Drop for Guard {
         }
         let written = recording
             .stop()
-            .and_then(|profile| profile.save_as(&self.path, self.format));
+            .and_then(|profile| self.file.save(&profile, self.format));
         if let Err(error) = written {
             // Nobody is left to return it to, and a profile that is missing without a word is worse
             // than a line. `eprintln` would panic where stderr takes none.

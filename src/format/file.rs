@@ -96,6 +96,11 @@ impl OutputFile {
         }
     }
 
+    /// Whether what is there cannot be replaced, and would be written to as it is.
+    pub(super) fn is_direct(path: &Path) -> bool {
+        matches!(resolve(path), Ok(Target::Direct { .. }))
+    }
+
     /// Makes what was written the file's content.
     ///
     /// # Errors

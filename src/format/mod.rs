@@ -9,6 +9,7 @@ mod attribution;
 mod chunks;
 mod cpuprofile;
 mod file;
+mod held;
 mod mapped_objects;
 mod pprof;
 
@@ -18,6 +19,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 pub use file::OutputFile;
+pub(crate) use held::HeldFile;
 
 use crate::{Error, ErrorKind, Profile, Result};
 
@@ -152,7 +154,10 @@ impl Profile {
     /// Writes the profile to a file in this format, whatever its name; else like
     /// [`save`](Self::save).
     pub(crate) fn save_as(&self, path: &Path, format: Format) -> Result<()> {
-        let mut file = OutputFile::create(path)?;
+        self.save_to(OutputFile::create(path)?, path, format)
+    }
+
+    fn save_to(&self, mut file: OutputFile, path: &Path, format: Format) -> Result<()> {
         write_to(self, format, &mut file)
             .map_err(|e| e.into_error(format_args!("`{}`", path.display())))?;
         file.commit()

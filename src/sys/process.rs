@@ -11,6 +11,12 @@ pub(crate) fn has_elevated_rights() -> bool {
     }
 }
 
+/// Whether the process may do what root may: become another user, change its root directory.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: takes no pointer and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Whether the calling thread is the only one; false where that cannot be known.
 #[cfg(feature = "capi")]
 pub(crate) fn has_one_thread() -> bool {

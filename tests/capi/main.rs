@@ -11,5 +11,6 @@ mod environment;
 mod legacy;
 mod library;
 mod linked;
+mod moments;
 mod preloaded;
 mod shape;

@@ -1,0 +1,215 @@
+/*
+ * What a program may do that is recorded without its knowing, one case a run: moments CASE. Each
+ * works for 200 ms of CPU time, before and after what it does.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      dprintf(2, "line %d: not %s, errno %d\n", __LINE__, #condition, errno); \
+      _exit(1);                                                            \
+    }                                                                      \
+  } while (0)
+
+extern char **environ;
+static char **first_environ;
+
+__attribute__((constructor)) static void remember(void) { first_environ = environ; }
+
+__attribute__((noinline)) static void hot(void) {
+  static volatile unsigned long sink;
+  struct timespec begun, now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
+  do {
+    for (int i = 0; i < 10000; i++) sink += i * sink;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  } while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < 200);
+}
+
+static void nothing(void) { hot(); }
+
+/* Whatever takes the numbers of descriptors that were closed is the program's, and stays whole. */
+static void closes_descriptors(void) {
+  hot();
+  for (int fd = 0; fd < 1024; fd++) close(fd);
+  int files[40];
+  for (int i = 0; i < 40; i++) {
+    files[i] = open("data", O_CREAT | O_RDWR | O_APPEND, 0600);
+    CHECK(files[i] == i && write(files[i], "x", 1) == 1);
+  }
+  hot();
+  struct stat data;
+  CHECK(fstat(0, &data) == 0 && data.st_size == 40);
+}
+
+static void changes_root(void) {
+  hot();
+  CHECK(mkdir("root", 0700) == 0 && chroot("root") == 0 && chdir("/") == 0);
+  hot();
+}
+
+static void changes_user(void) {
+  hot();
+  CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
+  hot();
+}
+
+static void blocks_signals(void) {
+  sigset_t all;
+  sigfillset(&all);
+  hot();
+  CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
+  hot();
+  sigset_t now;
+  CHECK(sigprocmask(SIG_SETMASK, NULL, &now) == 0);
+  /* What the C library tells of the mask. */
+  for (int n = 1; n < 32; n++) {
+    int never = n == SIGKILL || n == SIGSTOP;
+    CHECK(never || n == SIGPROF || sigismember(&now, n));
+  }
+}
+
+static volatile sig_atomic_t deliveries;
+
+static void count(int number) {
+  (void)number;
+  deliveries++;
+}
+
+/* The program's own handler for SIGPROF, and its own signals, are served as without us. */
+static void uses_sigprof(void) {
+  hot();
+  struct sigaction action, now;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = count;
+  CHECK(sigaction(SIGPROF, &action, NULL) == 0);
+  hot();
+  sig_atomic_t before = deliveries;
+  for (int i = 0; i < 5; i++) raise(SIGPROF);
+  CHECK(deliveries >= before + 5);
+  CHECK(sigaction(SIGPROF, NULL, &now) == 0 && now.sa_handler == count);
+}
+
+static void has_no_children(void) {
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = count;
+  CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
+  hot();
+  CHECK(waitpid(-1, NULL, __WALL) == -1 && errno == ECHILD);
+  CHECK(deliveries == 0);
+}
+
+/* Pointers into the environment that the program took before `main` stay good. */
+static void spawns_with_old_environment(void) {
+  hot();
+  int found = 0;
+  for (char **variable = first_environ; *variable != NULL; variable++)
+    found |= strncmp(*variable, "CPUPROFILE=", 11) == 0;
+  CHECK(found);
+  char *arguments[] = {"true", NULL};
+  char **environments[] = {first_environ, environ};
+  for (int i = 0; i < 2; i++) {
+    pid_t child;
+    int status;
+    CHECK(posix_spawnp(&child, "true", NULL, NULL, arguments, environments[i]) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  }
+}
+
+/* As servers do that go on in the background. */
+static void daemonizes(void) {
+  hot();
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child > 0) return;
+  /* Until the parent has gone. */
+  char byte;
+  close(ends[1]);
+  CHECK(setsid() > 0 && read(ends[0], &byte, 1) == 0);
+}
+
+static void *works(void *argument) {
+  hot();
+  return argument;
+}
+
+/* The last thread ends the process, some time after `main` has ended its own. */
+static void main_thread_ends(void) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, works, NULL) == 0);
+  CHECK(pthread_detach(thread) == 0);
+  pthread_exit(NULL);
+}
+
+/* Another thread ends the process, while this one works. */
+static void *ends_it(void *argument) {
+  hot();
+  exit(0);
+  return argument;
+}
+
+static void another_thread_exits(void) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, ends_it, NULL) == 0);
+  for (;;) hot();
+}
+
+/* Children that are forked and go on as this program, and end by `exit`. */
+static void forks(void) {
+  hot();
+  for (int i = 0; i < 3; i++) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      hot();
+      exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+  }
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } cases[] = {
+      {"nothing", nothing},
+      {"closes_descriptors", closes_descriptors},
+      {"changes_root", changes_root},
+      {"changes_user", changes_user},
+      {"blocks_signals", blocks_signals},
+      {"uses_sigprof", uses_sigprof},
+      {"has_no_children", has_no_children},
+      {"spawns_with_old_environment", spawns_with_old_environment},
+      {"daemonizes", daemonizes},
+      {"main_thread_ends", main_thread_ends},
+      {"another_thread_exits", another_thread_exits},
+      {"forks", forks},
+  };
+  if (argc != 2) return 2;
+  for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+    if (strcmp(argv[1], cases[i].name) == 0) {
+      cases[i].run();
+      return 0;
+    }
+  }
+  return 2;
+}
