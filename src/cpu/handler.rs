@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::choice::QUIET;
-use super::recorder::{Owner, Recorder};
+use super::recorder::{Counters, Owner, Recorder};
 use crate::label::mark_sampled;
 use crate::ring::{RecordWriter, Refused, Source};
 use crate::slots::{Slot, Slots, is_before};
@@ -275,18 +275,17 @@ impl Sample<'_> {
         }
         let words = RecordWriter::words(recorder.max_depth.load(Ordering::Relaxed));
         let epoch = recorder.snapshot.epoch();
-        let mut claim = match recorder.rack.claim(hint, epoch, words) {
+        let claim = recorder.rack.claim(hint, epoch, words);
+        if recorder.rack.is_crowded() {
+            recorder.doorbell.wake_once();
+        }
+        let mut claim = match claim {
             Ok(claim) => claim,
             Err(refused) => {
-                let counter = match refused {
-                    Refused::NoLane => &counters.no_lane,
-                    Refused::LaneFull => {
-                        recorder.doorbell.wake_once();
-                        &counters.lane_full
-                    }
-                };
-                counter.fetch_add(weight, Ordering::Relaxed);
-                self.is_lost();
+                if refused == Refused::LaneFull {
+                    recorder.doorbell.wake_once();
+                }
+                self.put_off(counters, refused, weight);
                 return;
             }
         };
@@ -308,14 +307,15 @@ impl Sample<'_> {
         // this function.
         let snapshot = unsafe { recorder.snapshot.get() };
         let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
-            counters.no_lane.fetch_add(weight, Ordering::Relaxed);
-            self.is_lost();
+            self.put_off(counters, Refused::NoLane, weight);
             return;
         };
+        let caught_up = self.catch_up(counters);
+        let weight = weight + u64::from(caught_up);
         let subject = recorder.subject();
         let writer = RecordWriter {
             source: self.source,
-            weight: self.weight,
+            weight: self.weight.saturating_add(caught_up),
             thread_serial: self.serial,
             tid: self.tid,
             epoch: snapshot.epoch(),
@@ -349,23 +349,62 @@ impl Sample<'_> {
                     }
                     // There was room when the lane was claimed, and only the holder of the claim
                     // uses it up.
-                    None => {
-                        counters.lane_full.fetch_add(weight, Ordering::Relaxed);
-                        self.is_lost();
-                    }
+                    None => self.put_off(counters, Refused::LaneFull, weight),
                 }
             });
         }
     }
 
-    /// Counts a lost tick of the thread's clock under its thread, too.
-    fn is_lost(&self) {
-        if let (Source::Clock, Some(slot)) = (self.source, self.slot) {
-            slot.lost
-                .fetch_add(u64::from(self.weight), Ordering::Relaxed);
+    /// The slot of a tick of the thread's clock.
+    fn clocked(&self) -> Option<&Slot> {
+        self.slot.filter(|_| self.source == Source::Clock)
+    }
+
+    /// Counts the tick as lost, of all threads and of its own, until the thread's next sample
+    /// [catches up](Self::catch_up).
+    fn put_off(&self, counters: &Counters, refused: Refused, weight: u64) {
+        counters
+            .refused(refused)
+            .fetch_add(weight, Ordering::Relaxed);
+        let Some(slot) = self.clocked() else { return };
+        slot.lost.fetch_add(weight, Ordering::Relaxed);
+        let all: u64 = slot
+            .put_off
+            .iter()
+            .map(|n| u64::from(n.load(Ordering::Relaxed)))
+            .sum();
+        if all + weight > MOST_PUT_OFF {
+            // Too long ago to be what the thread does next.
+            for put_off in &slot.put_off {
+                put_off.store(0, Ordering::Relaxed);
+            }
+        } else if let Some(put_off) = slot.put_off.get(refused as usize) {
+            put_off.fetch_add(weight as u32, Ordering::Relaxed);
         }
     }
+
+    /// What the thread's last ticks stood for that found no place, which this sample stands for,
+    /// too: by the thread's own clock they are neighbours.
+    fn catch_up(&self, counters: &Counters) -> u32 {
+        let Some(slot) = self.clocked() else { return 0 };
+        let mut all = 0;
+        for (put_off, refused) in slot.put_off.iter().zip(Refused::ALL) {
+            let weight = put_off.load(Ordering::Relaxed);
+            if weight > 0 {
+                put_off.store(0, Ordering::Relaxed);
+                let lost = u64::from(weight);
+                counters.refused(refused).fetch_sub(lost, Ordering::Relaxed);
+                slot.lost.fetch_sub(lost, Ordering::Relaxed);
+                all += weight;
+            }
+        }
+        all
+    }
 }
+
+/// The most periods of a thread that found no place for which its next sample stands, too: some
+/// slices of the scheduler at 10 kHz.
+const MOST_PUT_OFF: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -377,6 +416,7 @@ mod tests {
     use crate::cpu::{Engine, Profiler};
     use crate::process;
     use crate::profile::LabelValue;
+    use crate::ring::MOST_LANES;
     use crate::slots::next_number;
     use crate::sys::signal::{forged, look_at};
 
@@ -527,6 +567,58 @@ mod tests {
         });
         let mine: i64 = mine.map(|sample| sample.values[0]).sum();
         assert_eq!(mine, ticks as i64, "all of them are this thread's");
+    }
+
+    #[test]
+    fn ticks_that_find_no_lane_are_in_the_next_sample() {
+        process::succeed(&mut process::child(
+            "cpu::handler::tests::child_that_finds_no_lane",
+        ));
+    }
+
+    #[test]
+    #[ignore = "a child process"]
+    fn child_that_finds_no_lane() {
+        let recording = start();
+        let recorder = Owner::get().unwrap().recorder().unwrap();
+        let tick = |times| {
+            for _ in 0..times {
+                forged::timer(current_tid(), SIGNAL, cookies().0.to_u64()).unwrap();
+            }
+            // Counts what is in the lanes.
+            recording.snapshot().unwrap();
+            let stats = recording.stats();
+            (stats.samples, stats.lost.no_lane)
+        };
+        // As many threads would that have lost their CPUs: the flusher opens more lanes as long as
+        // there are more.
+        let take_all_lanes = || {
+            let mut claims = Vec::new();
+            while claims.len() < MOST_LANES {
+                match recorder.rack.claim(0, recorder.snapshot.epoch(), 1) {
+                    Ok(claim) => claims.push(claim),
+                    Err(refused) => {
+                        assert_eq!(refused, Refused::NoLane);
+                        recorder.doorbell.wake_once();
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            }
+            claims
+        };
+        let claims = take_all_lanes();
+        assert_eq!(tick(3), (0, 3));
+        drop(claims);
+        assert_eq!(tick(1), (4, 0));
+        assert_eq!(tick(1), (5, 0));
+        // What is long ago stays lost.
+        let claims = take_all_lanes();
+        assert_eq!(tick(MOST_PUT_OFF + 1 + 2), (5, MOST_PUT_OFF + 1 + 2));
+        drop(claims);
+        assert_eq!(tick(1), (8, MOST_PUT_OFF + 1));
+        let profile = recording.stop().unwrap();
+        let sampled: i64 = profile.samples().map(|sample| sample.values[0]).sum();
+        assert_eq!(sampled, 8 + MOST_PUT_OFF as i64 + 1, "[lost] has the rest");
     }
 
     #[test]

@@ -3,17 +3,17 @@
 
 use std::cell::UnsafeCell;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 
 use super::births::Births;
 use super::choice::SIGNAL;
 use super::events::Events;
-use crate::ring::{Claim, Rack};
+use crate::ring::{Claim, MOST_LANES, Rack, Refused, spread};
 use crate::slots::Slots;
 use crate::sync::Mutex;
 use crate::sys::fork::{Wipeable, wiped_on_fork};
@@ -127,8 +127,8 @@ pub(super) struct Recorder {
     /// again.
     pub(super) rules: Mutex<Vec<Arc<Rules>>>,
     counters: Box<[CachePadded<Counters>]>,
-    /// One for each lane.
-    benches: Box<[Workbench]>,
+    /// One for each lane that is open.
+    benches: Box<[OnceLock<Box<Workbench>>]>,
 }
 
 /// What unwinding takes besides room for the record. It belongs to a lane: whoever holds the lane's
@@ -162,7 +162,7 @@ impl Workbench {
     }
 }
 
-/// Ticks by what became of them. One set for each lane, chosen by thread, so that CPUs do not share
+/// Ticks by what became of them. There are some sets, chosen by thread, so that CPUs do not share
 /// lines.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -180,14 +180,24 @@ pub(super) struct Counters {
     pub(super) foreign: AtomicU64,
 }
 
+impl Counters {
+    /// Weights that found no place, by why.
+    pub(super) fn refused(&self, refused: Refused) -> &AtomicU64 {
+        match refused {
+            Refused::NoLane => &self.no_lane,
+            Refused::LaneFull => &self.lane_full,
+        }
+    }
+}
+
 impl Recorder {
     fn new() -> io::Result<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Two a CPU, so that a handler that was preempted with its lane does not keep the next one
         // from recording.
         let lanes = (2 * cpus).next_power_of_two().clamp(8, 32);
-        Ok(Self {
-            rack: Rack::new(lanes, LANE_WORDS)?,
+        let recorder = Self {
+            rack: Rack::new(MOST_LANES, LANE_WORDS),
             snapshot: Published::new(),
             doorbell: Futex::new(),
             is_stale: AtomicBool::new(false),
@@ -203,15 +213,45 @@ impl Recorder {
             births: Births::default(),
             rules: Mutex::default(),
             counters: (0..lanes).map(|_| CachePadded::default()).collect(),
-            benches: (0..lanes)
-                .map(|_| Workbench::new())
-                .collect::<io::Result<_>>()?,
-        })
+            benches: (0..MOST_LANES).map(|_| OnceLock::new()).collect(),
+        };
+        recorder.open_lanes(lanes)?;
+        Ok(recorder)
+    }
+
+    /// Opens lanes up to `lanes`, a power of two. For one caller at a time.
+    fn open_lanes(&self, lanes: usize) -> io::Result<()> {
+        for place in &self.benches[..lanes] {
+            if place.get().is_none() {
+                let _ = place.set(Box::new(Workbench::new()?));
+            }
+        }
+        // After the benches: whoever claims a lane finds its bench.
+        self.rack.open(lanes)
+    }
+
+    /// Opens more lanes where this many threads may need them, or handlers have found that many are
+    /// in use. For the flusher.
+    pub(super) fn open_lanes_for(&self, threads: usize) {
+        let open = self.rack.len();
+        let for_handlers = if self.rack.take_crowded() {
+            2 * open
+        } else {
+            0
+        };
+        // A handler takes well below half of its thread's time.
+        let for_threads = (threads / 2).next_power_of_two();
+        let needed = for_handlers.max(for_threads).min(MOST_LANES);
+        if needed > open {
+            // Where no memory can be had, those that are open serve on.
+            let _ = self.open_lanes(needed);
+        }
     }
 
     /// The counters for a thread of this hint. *Async-signal-safe.*
     pub(super) fn counters(&self, hint: u32) -> Option<&Counters> {
-        self.counters.get(self.rack.start(hint)).map(|c| &**c)
+        let place = spread(hint, self.counters.len());
+        self.counters.get(place).map(|c| &**c)
     }
 
     /// What unwinding must know of the process. *Async-signal-safe.*
@@ -235,7 +275,7 @@ impl Recorder {
 
     /// The workbench of a claimed lane. *Async-signal-safe.*
     pub(super) fn bench(&self, claim: &Claim<'_>) -> Option<&Workbench> {
-        self.benches.get(claim.index())
+        self.benches.get(claim.index())?.get().map(|bench| &**bench)
     }
 
     /// Gives the memory of lanes and stacks back to the system, until the next recording uses it.
@@ -247,7 +287,7 @@ impl Recorder {
         // SAFETY: the caller's contract.
         unsafe {
             self.rack.release_memory();
-            for bench in &self.benches {
+            for bench in self.benches.iter().filter_map(OnceLock::get) {
                 bench.stack.release_memory();
             }
         }
@@ -283,7 +323,8 @@ impl Recorder {
     /// Bytes of this value and what it owns.
     pub(super) fn size_bytes(&self) -> usize {
         self.rack.size_bytes()
-            + self.rack.len() * (size_of::<Counters>().next_multiple_of(128) + CACHE_BYTES)
+            + self.counters.len() * size_of::<CachePadded<Counters>>()
+            + self.rack.len() * CACHE_BYTES
     }
 }
 

@@ -8,6 +8,13 @@ use super::{Rack, Refused};
 use crate::sync::{AtomicUsize, Ordering};
 use crate::unwind::Published;
 
+/// A rack whose lanes are all open.
+fn rack(lanes: usize, words: usize) -> Rack {
+    let rack = Rack::new(lanes, words);
+    rack.open(lanes).unwrap();
+    rack
+}
+
 /// Writes a record of two words that carry `value`; says whether there was room.
 fn push(rack: &Rack, hint: u32, value: u64) -> Result<(), Refused> {
     let mut claim = rack.claim(hint, 1, 2)?;
@@ -23,7 +30,7 @@ fn push(rack: &Rack, hint: u32, value: u64) -> Result<(), Refused> {
 
 fn drain(rack: &Rack) -> Vec<u64> {
     let mut values = Vec::new();
-    for lane in &rack.lanes {
+    for lane in rack.lanes() {
         // SAFETY: only the model's main thread drains.
         unsafe {
             lane.drain(|words| {
@@ -38,7 +45,7 @@ fn drain(rack: &Rack) -> Vec<u64> {
 #[test]
 fn two_handlers_and_the_flusher_lose_nothing_uncounted() {
     loom::model(|| {
-        let rack = Arc::new(Rack::new(1, 4).unwrap());
+        let rack = Arc::new(rack(1, 4));
         let handlers: Vec<_> = (1..=2)
             .map(|value| {
                 let rack = rack.clone();
@@ -58,7 +65,7 @@ fn two_handlers_and_the_flusher_lose_nothing_uncounted() {
 #[test]
 fn space_is_reused_only_after_it_was_read() {
     loom::model(|| {
-        let rack = Arc::new(Rack::new(1, 4).unwrap());
+        let rack = Arc::new(rack(1, 4));
         let handler = {
             let rack = rack.clone();
             thread::spawn(move || {
@@ -78,7 +85,7 @@ fn space_is_reused_only_after_it_was_read() {
 #[test]
 fn a_lane_is_turned_back_only_while_nobody_writes() {
     loom::model(|| {
-        let rack = Arc::new(Rack::new(1, 8).unwrap());
+        let rack = Arc::new(rack(1, 8));
         assert!((1..=3).all(|value| push(&rack, 0, value).is_ok()));
         let handler = {
             let rack = rack.clone();
@@ -104,7 +111,7 @@ fn a_lane_is_turned_back_only_while_nobody_writes() {
 #[test]
 fn a_handler_takes_another_lane_when_its_own_is_held() {
     loom::model(|| {
-        let rack = Arc::new(Rack::new(2, 4).unwrap());
+        let rack = Arc::new(rack(2, 4));
         let other = {
             let rack = rack.clone();
             thread::spawn(move || push(&rack, 0, 1))
@@ -131,7 +138,7 @@ impl Drop for Canary {
 #[test]
 fn a_snapshot_is_freed_only_when_nobody_reads_it() {
     loom::model(|| {
-        let rack = Arc::new(Rack::new(1, 4).unwrap());
+        let rack = Arc::new(rack(1, 4));
         let first_alive = Arc::new(AtomicUsize::new(1));
         let published = Arc::new(Published::new());
         // SAFETY: nothing was published before.
@@ -177,7 +184,7 @@ fn a_snapshot_is_freed_only_when_nobody_reads_it() {
 #[test]
 fn after_the_stop_nobody_holds_a_lane() {
     loom::model(|| {
-        let rack = Arc::new(Rack::new(1, 4).unwrap());
+        let rack = Arc::new(rack(1, 4));
         let running = Arc::new(AtomicUsize::new(1));
         let touched_late = Arc::new(AtomicUsize::new(0));
         let stopped = Arc::new(AtomicUsize::new(0));

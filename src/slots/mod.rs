@@ -33,6 +33,8 @@ pub(crate) struct Slot {
     pub(crate) labels: AtomicPtr<()>,
     /// Weights of the thread's ticks that were lost in the running recording.
     pub(crate) lost: AtomicU64,
+    /// Those among them that the next sample is to stand for, too, by why they found no place.
+    pub(crate) put_off: [AtomicU32; 2],
     /// The thread's CPU time at which the next period that no tick stood for ends, in nanoseconds,
     /// and modulo 2^64, because it may lie before the thread's beginning; 0 where its ticks say
     /// themselves what they stand for.
@@ -367,6 +369,9 @@ impl Slot {
     /// Begins the account of a thread.
     fn clear(&self) {
         self.lost.store(0, Ordering::Relaxed);
+        for put_off in &self.put_off {
+            put_off.store(0, Ordering::Relaxed);
+        }
         self.due_ns.store(0, Ordering::Relaxed);
         self.to_pass.store(0, Ordering::Relaxed);
         self.passed.store(0, Ordering::Relaxed);

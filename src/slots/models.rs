@@ -39,6 +39,7 @@ impl World {
             filtered: AtomicU32::new(0),
             labels: AtomicPtr::new(std::ptr::null_mut()),
             lost: AtomicU64::new(0),
+            put_off: Default::default(),
             due_ns: AtomicU64::new(0),
             to_pass: AtomicU32::new(0),
             passed: AtomicU32::new(0),

@@ -287,6 +287,7 @@ impl Collector {
         // Before what follows: a thread that has not gone by then had all of the time up to here.
         let now = Instant::now();
         self.threads.try_hear();
+        self.recorder.open_lanes_for(self.threads.count());
         if let Some(wall) = &mut self.wall {
             wall.hear(&mut self.threads, &mut self.table);
         }

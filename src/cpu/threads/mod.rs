@@ -205,6 +205,11 @@ impl Threads {
         listed
     }
 
+    /// Threads that are known to be there.
+    pub(in crate::cpu) fn count(&self) -> usize {
+        self.live.len()
+    }
+
     /// Arms the threads that the start has left.
     fn arm_the_left(&mut self) {
         let left = std::mem::take(&mut self.left_to_arm);
