@@ -285,7 +285,7 @@ impl Sample<'_> {
                 if refused == Refused::LaneFull {
                     recorder.doorbell.wake_once();
                 }
-                self.put_off(counters, refused, weight);
+                self.put_off(recorder, counters, refused, weight);
                 return;
             }
         };
@@ -307,7 +307,7 @@ impl Sample<'_> {
         // this function.
         let snapshot = unsafe { recorder.snapshot.get() };
         let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
-            self.put_off(counters, Refused::NoLane, weight);
+            self.put_off(recorder, counters, Refused::NoLane, weight);
             return;
         };
         let caught_up = self.catch_up(counters);
@@ -349,7 +349,7 @@ impl Sample<'_> {
                     }
                     // There was room when the lane was claimed, and only the holder of the claim
                     // uses it up.
-                    None => self.put_off(counters, Refused::LaneFull, weight),
+                    None => self.put_off(recorder, counters, Refused::LaneFull, weight),
                 }
             });
         }
@@ -362,24 +362,24 @@ impl Sample<'_> {
 
     /// Counts the tick as lost, of all threads and of its own, until the thread's next sample
     /// [catches up](Self::catch_up).
-    fn put_off(&self, counters: &Counters, refused: Refused, weight: u64) {
+    fn put_off(&self, recorder: &Recorder, counters: &Counters, refused: Refused, weight: u64) {
         counters
             .refused(refused)
             .fetch_add(weight, Ordering::Relaxed);
         let Some(slot) = self.clocked() else { return };
         slot.lost.fetch_add(weight, Ordering::Relaxed);
-        let all: u64 = slot
-            .put_off
-            .iter()
-            .map(|n| u64::from(n.load(Ordering::Relaxed)))
-            .sum();
-        if all + weight > MOST_PUT_OFF {
+        let before = slot.put_off.iter().map(|n| n.load(Ordering::Relaxed));
+        let all = before.map(u64::from).sum::<u64>() + weight;
+        let period_ns = recorder.period_ns.load(Ordering::Relaxed);
+        if all.saturating_mul(period_ns) > MOST_PUT_OFF_NS.max(period_ns) {
             // Too long ago to be what the thread does next.
             for put_off in &slot.put_off {
                 put_off.store(0, Ordering::Relaxed);
             }
-        } else if let Some(put_off) = slot.put_off.get(refused as usize) {
-            put_off.fetch_add(weight as u32, Ordering::Relaxed);
+        } else if let (Some(put_off), Ok(weight)) =
+            (slot.put_off.get(refused as usize), u32::try_from(weight))
+        {
+            put_off.fetch_add(weight, Ordering::Relaxed);
         }
     }
 
@@ -402,9 +402,9 @@ impl Sample<'_> {
     }
 }
 
-/// The most periods of a thread that found no place for which its next sample stands, too: some
-/// slices of the scheduler at 10 kHz.
-const MOST_PUT_OFF: u64 = 64;
+/// CPU time of a thread that found no place for which its next sample stands, too, at most: some
+/// slices of the scheduler. One tick is put off at any rate.
+const MOST_PUT_OFF_NS: u64 = 100_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -606,19 +606,21 @@ mod tests {
             }
             claims
         };
+        // As at 20 Hz: two ticks are put off.
+        recorder.period_ns.store(50_000_000, Ordering::Relaxed);
         let claims = take_all_lanes();
-        assert_eq!(tick(3), (0, 3));
+        assert_eq!(tick(2), (0, 2));
         drop(claims);
+        assert_eq!(tick(1), (3, 0));
         assert_eq!(tick(1), (4, 0));
-        assert_eq!(tick(1), (5, 0));
         // What is long ago stays lost.
         let claims = take_all_lanes();
-        assert_eq!(tick(MOST_PUT_OFF + 1 + 2), (5, MOST_PUT_OFF + 1 + 2));
+        assert_eq!(tick(3 + 1), (4, 3 + 1));
         drop(claims);
-        assert_eq!(tick(1), (8, MOST_PUT_OFF + 1));
+        assert_eq!(tick(1), (6, 3));
         let profile = recording.stop().unwrap();
         let sampled: i64 = profile.samples().map(|sample| sample.values[0]).sum();
-        assert_eq!(sampled, 8 + MOST_PUT_OFF as i64 + 1, "[lost] has the rest");
+        assert_eq!(sampled, 6 + 3, "[lost] has the rest");
     }
 
     #[test]
