@@ -1,11 +1,11 @@
 //! The flusher thread: named `sigprof`, deaf to signals, asleep most of the time.
 
 use std::io;
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use crate::sys::own_threads::OwnThread;
 use crate::sys::signal;
-use crate::sys::thread::{current_tid, prefer_calling_thread};
+use crate::sys::thread::{prefer_calling_thread, tid_of};
 
 /// The running thread.
 #[derive(Debug)]
@@ -18,22 +18,22 @@ pub(crate) struct Flusher {
 const STACK_BYTES: usize = 256 * 1024;
 
 impl Flusher {
-    /// Starts a thread that runs `work`, which returns when it is told to stop.
+    /// Starts a thread that runs `work`, which returns when it is told to stop. Does not wait for
+    /// the thread: within `dlopen`, as in a constructor of a library, the calling thread holds the
+    /// loader's lock, which a new thread takes where it touches a thread-local of that library.
     pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
-        let (tell, told) = mpsc::sync_channel(1);
         // Blocked before the thread exists, so that no signal of the host's can ever land on it.
         let thread = signal::with_signals_blocked(|| {
             std::thread::Builder::new()
                 .name("sigprof".into())
                 .stack_size(STACK_BYTES)
                 .spawn(move || {
-                    // The receiver waits for exactly this.
-                    let _ = tell.send(current_tid());
+                    let _own = OwnThread::begin();
                     prefer_calling_thread();
                     work();
                 })
         })?;
-        let tid = told.recv().map_err(io::Error::other)?;
+        let tid = tid_of(&thread)?;
         Ok(Self { thread, tid })
     }
 

@@ -5,7 +5,7 @@ use super::{guarded, say_if_failed, session, toggle};
 use crate::env::{self, Asked};
 use crate::error::Result;
 use crate::sys::modules::is_in_the_executable;
-use crate::sys::process::{at_exit, has_one_thread};
+use crate::sys::process::{at_exit, forked_children, has_one_thread, set_variable};
 
 /// Called by the loader before `main`, or within `dlopen`.
 #[used]
@@ -36,18 +36,39 @@ fn start_if_asked() -> Result<()> {
 
 /// A child that executes a program inherits the environment, and would write to the same file.
 fn give_children_files_of_their_own(asked: &Asked) {
-    // A thread could be reading the environment: its children then have the same file.
+    // Another thread could be changing the environment, and its children then have the same file.
     if asked.has_pid || !has_one_thread() {
         return;
     }
     // SAFETY: there is no other thread.
-    unsafe { std::env::set_var("CPUPROFILE_USE_PID", "1") };
+    unsafe { set_variable(c"CPUPROFILE_USE_PID=1") };
 }
 
 extern "C" fn write_at_exit() {
     // A forked child has no session.
     say_if_failed(guarded(|| {
-        session::stop();
+        session::stop(Some(unprofiled_children));
         Ok(())
     }));
+}
+
+/// A sentence on the children that go on where this process ends, as those of servers that go on in
+/// the background: what they do is in no profile.
+fn unprofiled_children() -> Option<String> {
+    /// More would be a long line.
+    const MOST: usize = 8;
+    let children = forked_children();
+    let ids: Vec<String> = children.iter().take(MOST).map(u32::to_string).collect();
+    match children.len() {
+        0 => None,
+        1 => Some(format!(
+            "process {}, forked from this one, goes on without a profile",
+            ids[0]
+        )),
+        n => Some(format!(
+            "{n} processes forked from this one go on without a profile: {}{}",
+            ids.join(", "),
+            if n > MOST { ", …" } else { "" }
+        )),
+    }
 }

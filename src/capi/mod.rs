@@ -107,7 +107,7 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
 #[unsafe(no_mangle)]
 pub extern "C" fn ProfilerStop() {
     say_if_failed(guarded(|| {
-        session::stop();
+        session::stop(None);
         Ok(())
     }));
 }

@@ -63,15 +63,18 @@ pub(super) fn start(path: &Path, profiler: Profiler) -> Result<()> {
     Ok(())
 }
 
-/// Stops the session, if one runs, writes its file, and says so on stderr, as gperftools does.
-pub(super) fn stop() {
+/// Stops the session, if one runs, writes its file, and says so on stderr, as gperftools does. What
+/// `remark` says of the process then is said on stderr and in the profile's comments.
+pub(super) fn stop(remark: Option<fn() -> Option<String>>) {
     let Some(mut session) = SESSION.get().map(Mutex::lock) else {
         return;
     };
     let Some(session) = session.take() else {
         return;
     };
-    let line = match session.guard.finish_and_measure() {
+    let remark = remark.and_then(|remark| remark());
+    let comments = remark.iter().cloned().collect();
+    let line = match session.guard.finish_and_measure(comments) {
         Ok(bytes) => {
             let samples = SAMPLES_GATHERED.load(Ordering::Relaxed);
             // gperftools evicts stacks from its table when they fall on the same place there.
@@ -80,6 +83,9 @@ pub(super) fn stop() {
         Err(error) => no_profile(&error),
     };
     session.stderr.say(&line);
+    if let Some(remark) = remark {
+        session.stderr.say(&format!("sigprof: {remark}"));
+    }
 }
 
 /// Writes the profile so far, if a session runs, which goes on.

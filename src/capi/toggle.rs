@@ -8,9 +8,14 @@ use super::{guarded, say_if_failed, session};
 use crate::env::{self, Asked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::futex::Futex;
+use crate::sys::own_threads::{OwnThread, end_process_if_left_alone, has_main_thread_ended};
 use crate::sys::signal::{
     ErrnoGuard, Installed, has_default_action, install, is_for_programs, with_signals_blocked,
 };
+use crate::sys::thread::TaskDir;
+
+/// How often the thread looks whether the program's own threads have ended.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// How often the signal has been delivered.
 static DELIVERIES: AtomicU32 = AtomicU32::new(0);
@@ -50,16 +55,21 @@ pub(super) fn toggle_by(signal: c_int, asked: Asked) -> Result<()> {
         return Err(refused("which the program handles or ignores"));
     }
     // The thread comes first, so that no delivery finds nobody to wake.
-    let mut toggle = Toggle { asked, files: 0 };
+    let no_thread = |error| {
+        let message = "could not start the thread that CPUPROFILESIGNAL wakes";
+        Error::with_source(ErrorKind::Os, message, error)
+    };
+    let mut toggle = Toggle {
+        asked,
+        files: 0,
+        tasks: TaskDir::open().map_err(no_thread)?,
+    };
     with_signals_blocked(|| {
         std::thread::Builder::new()
             .name("sigprof-toggle".into())
             .spawn(move || toggle.run())
     })
-    .map_err(|error| {
-        let message = "could not start the thread that CPUPROFILESIGNAL wakes";
-        Error::with_source(ErrorKind::Os, message, error)
-    })?;
+    .map_err(no_thread)?;
     match install(signal, on_delivery) {
         Ok(Installed::Ours) => Ok(()),
         Ok(Installed::Foreign) => Err(refused("which the program handles")),
@@ -75,13 +85,19 @@ struct Toggle {
     asked: Asked,
     /// How many profiles were started.
     files: u32,
+    tasks: TaskDir,
 }
 
 impl Toggle {
     fn run(&mut self) {
+        let _own = OwnThread::begin();
+        let mut tids = Vec::new();
         let mut done = 0_u32;
         loop {
-            DOORBELL.wait(Duration::from_secs(3600));
+            DOORBELL.wait(LOOK_AROUND);
+            if has_main_thread_ended() && self.tasks.list(&mut tids).is_ok() {
+                end_process_if_left_alone(&tids);
+            }
             let delivered = DELIVERIES.load(Ordering::Acquire);
             while done != delivered {
                 done = done.wrapping_add(1);
@@ -92,7 +108,7 @@ impl Toggle {
 
     fn toggle(&mut self) -> Result<()> {
         if session::is_running() {
-            session::stop();
+            session::stop(None);
             return Ok(());
         }
         let path = env::with_suffix(

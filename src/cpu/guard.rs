@@ -79,22 +79,28 @@ impl Guard {
     ///
     /// Where the file cannot be written: an older file of that name is then still whole. In a
     /// forked child, which owns neither the recording nor the file.
-    pub fn finish(mut self) -> Result<Profile> {
+    pub fn finish(self) -> Result<Profile> {
+        self.finish_with(Vec::new())
+    }
+
+    /// The same, with these comments in the profile.
+    fn finish_with(mut self, comments: Vec<String>) -> Result<Profile> {
         let recording = self
             .recording
             .take()
             .expect("`finish` takes the guard, so it runs once");
-        let profile = recording.stop()?;
+        let mut profile = recording.stop()?;
+        profile.comments.extend(comments);
         self.file.save(&profile, self.format)?;
         Ok(profile)
     }
 
     /// Does what [`finish`](Self::finish) does, and returns the size of the file, without the text
-    /// that a file of gperftools' ends in.
+    /// that a file of gperftools' ends in. The profile gets these comments.
     #[cfg(feature = "capi")]
-    pub(crate) fn finish_and_measure(self) -> Result<u64> {
+    pub(crate) fn finish_and_measure(self, comments: Vec<String>) -> Result<u64> {
         let (path, format) = (self.file.path().to_owned(), self.format);
-        let profile = self.finish()?;
+        let profile = self.finish_with(comments)?;
         match format {
             Format::CpuProfile => Ok(profile.cpu_profile_size_before_text()? as u64),
             // Of a pipe there is none.

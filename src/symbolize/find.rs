@@ -12,7 +12,7 @@ use crate::sys::maps::{Maps, MapsEntry};
 use crate::{Error, ErrorKind};
 
 const DELETED: &str = " (deleted)";
-const EXECUTABLE: &str = "/proc/self/exe";
+const EXECUTABLE: &str = "/proc/thread-self/exe";
 
 /// Where to read an object.
 #[derive(Debug)]

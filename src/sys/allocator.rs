@@ -58,7 +58,7 @@ fn trim() {
 fn trim() {}
 
 fn resident_bytes() -> Option<u64> {
-    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let statm = fs::read_to_string("/proc/thread-self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     // SAFETY: it takes no pointers.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

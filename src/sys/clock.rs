@@ -26,6 +26,21 @@ impl Clock {
         Self((!tid << 3) | 4 | 2)
     }
 
+    /// CPU time, user and system, of a thread that has not been joined.
+    pub(super) fn of_thread(thread: libc::pthread_t) -> io::Result<Self> {
+        let mut clock = 0;
+        // SAFETY: `clock` is a clock's id to be written.
+        match unsafe { libc::pthread_getcpuclockid(thread, &mut clock) } {
+            0 => Ok(Self(clock)),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// The kernel's id of the thread that has this clock: see [`thread_cpu`](Self::thread_cpu).
+    pub(super) fn tid(self) -> i32 {
+        !(self.0 >> 3)
+    }
+
     /// The time from one of the scheduler's ticks to the next, in nanoseconds: the resolution of
     /// the clock that moves with them.
     pub(crate) fn scheduler_tick_ns() -> io::Result<u64> {
@@ -64,6 +79,7 @@ mod tests {
     fn a_threads_own_clock_is_read_by_its_id() {
         let tid = crate::sys::thread::current_tid();
         let mine = Clock::THREAD_CPU;
+        assert_eq!(Clock::thread_cpu(tid).tid(), tid);
         let before = mine.now_ns().unwrap();
         let seen = Clock::thread_cpu(tid).now_ns().unwrap();
         let after = mine.now_ns().unwrap();

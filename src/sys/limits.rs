@@ -7,6 +7,7 @@
 use std::fs;
 
 use super::fork::holding_off_forks;
+use super::thread::current_tid;
 
 /// How many signals may be queued for the processes of this user, each timer's counting for one
 /// (`RLIMIT_SIGPENDING`).
@@ -21,7 +22,9 @@ pub(crate) fn open_files_limit() -> u64 {
 
 /// How many files this process has open.
 pub(crate) fn open_files() -> u64 {
-    let listed = holding_off_forks(|| Some(fs::read_dir("/proc/self/fd").ok()?.count()));
+    // Not `/proc/self/fd`, which is empty once the thread that `main` ran on has ended.
+    let path = format!("/proc/self/task/{}/fd", current_tid());
+    let listed = holding_off_forks(|| Some(fs::read_dir(path).ok()?.count()));
     // What cannot be listed leaves nothing to spare.
     listed.map_or(u64::MAX, |n| n as u64)
 }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 
 use super::fork::holding_off_forks;
+use super::thread::current_tid;
 
 /// One line: a range of the address space and what is mapped there.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -63,7 +64,9 @@ struct Line {
 impl Maps {
     /// Reads the process's mappings as they are now.
     pub(crate) fn read() -> io::Result<Self> {
-        let bytes = holding_off_forks(|| fs::read("/proc/self/maps"))?;
+        // Not `/proc/self/maps`, which is empty once the thread that `main` ran on has ended.
+        let path = format!("/proc/self/task/{}/maps", current_tid());
+        let bytes = holding_off_forks(|| fs::read(path))?;
         // A path of a file can be anything.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());

@@ -42,7 +42,7 @@ pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;
 mod originals;
-#[cfg(feature = "capi")]
+pub(crate) mod own_threads;
 pub(crate) mod per_process;
 pub(crate) mod perf_event;
 pub(crate) mod process;

@@ -341,6 +341,16 @@ pub(crate) fn unblock(signal: libc::c_int, other: libc::c_int) -> bool {
     }
 }
 
+/// Unblocks all signals on the calling thread.
+pub(crate) fn unblock_all() {
+    // SAFETY: a signal set is plain data; the calls fill and read it.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+}
+
 /// Runs `f`, which may write to a pipe that nobody reads: it gets an error, and the process no
 /// `SIGPIPE`.
 #[cfg(feature = "capi")]

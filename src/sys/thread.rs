@@ -3,13 +3,21 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::thread::JoinHandleExt;
+use std::thread::JoinHandle;
 
+use super::clock::Clock;
 use super::fork::holding_off_forks;
 
 /// The kernel's id of the calling thread. *Async-signal-safe.*
 pub(crate) fn current_tid() -> i32 {
     // SAFETY: takes no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
+/// The kernel's id of a thread, whether it has run yet or not.
+pub(crate) fn tid_of<T>(thread: &JoinHandle<T>) -> io::Result<i32> {
+    Clock::of_thread(thread.as_pthread_t()).map(Clock::tid)
 }
 
 /// Has the scheduler prefer the calling thread, where the process may ask for that: one that has
@@ -136,6 +144,9 @@ pub(crate) struct Identity {
     pub(crate) blocked: u64,
     /// It runs, or waits for a CPU to run on; it does not wait for anything else.
     pub(crate) is_running: bool,
+    /// It has ended, and is listed for what is not over yet: the first thread of a process, until
+    /// the others have ended, too.
+    pub(crate) has_ended: bool,
 }
 
 impl Identity {
@@ -195,6 +206,7 @@ pub(crate) fn identity(tid: i32) -> Option<Identity> {
         name: String::from_utf8_lossy(stat.get(name_start..name_end)?).into_owned(),
         blocked: number(blocked)?,
         is_running: state == b"R",
+        has_ended: matches!(state, b"Z" | b"X"),
     })
 }
 
@@ -217,6 +229,7 @@ mod tests {
             })
             .unwrap();
         let tid = tid.recv().unwrap();
+        assert_eq!(tid_of(&thread).unwrap(), tid);
         assert!(newest.has_moved());
         let mut tids = Vec::new();
         dir.list(&mut tids).unwrap();

@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::legacy::Legacy;
-use crate::library::{plain, program};
+use crate::library::{linked, plain, program, shared};
 use crate::process::{output, succeed};
 
 /// Runs a case of `calls.c` in a directory; the file that it was to write.
 fn run(case: &str, directory: &Path) -> (PathBuf, Output) {
     let calls = program("cc", "calls.c", directory);
+    if case == "stopped_by_library" {
+        shared("stops", directory, &linked());
+    }
     let file = directory.join("cpu.prof");
     let mut command = plain(&calls);
     command.current_dir(directory).arg(case).arg(&file);
@@ -87,6 +90,26 @@ fn ticks_that_the_filter_drops_are_not_counted() {
 #[test]
 fn the_live_count_is_behind_the_name() {
     assert!((4..=5).contains(&ticks(&record("counter"))));
+}
+
+#[test]
+fn another_owner_of_the_signal_keeps_it() {
+    assert!((2..=3).contains(&ticks(&record("foreign_owner"))));
+}
+
+#[test]
+fn a_stop_at_the_exit_writes_the_file() {
+    assert!((2..=3).contains(&ticks(&record("stopped_at_exit"))));
+}
+
+#[test]
+fn a_stop_by_another_librarys_destructor_writes_the_file() {
+    assert!((2..=3).contains(&ticks(&record("stopped_by_library"))));
+}
+
+#[test]
+fn many_threads_start_and_stop() {
+    assert!((2..=3).contains(&ticks(&record("many_start_and_stop"))));
 }
 
 #[test]

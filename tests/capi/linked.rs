@@ -1,11 +1,13 @@
 //! Programs that are linked with the library, and call its functions.
 
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use crate::legacy::Legacy;
-use crate::library::{include, plain, program};
-use crate::process::succeed;
-use crate::support::{go_pprof, tool};
+use crate::library::{compiled, include, library, plain, program};
+use crate::process::{skip, succeed};
+use crate::support::{go_pprof, run, tool};
 
 #[test]
 fn a_programs_profile_shows_where_its_time_went() {
@@ -31,6 +33,83 @@ fn a_programs_profile_shows_where_its_time_went() {
         let is_hot = first.is_some_and(|row| row.ends_with(" hot"));
         assert!(is_hot, "{compiler}: {}{}", top.stdout, top.stderr);
     }
+}
+
+#[test]
+fn both_functions_show_with_any_number_of_threads() {
+    let (go, google_pprof) = (tool("go"), tool("google-pprof"));
+    let directory = tempfile::tempdir().unwrap();
+    let threads = program("cc", "threads.c", directory.path());
+    let functions = ["first_function", "second_function"];
+    for n in 1..=4 {
+        let file = directory.path().join(format!("{n}.prof"));
+        let mut command = plain(&threads);
+        command.arg(&file).arg(n.to_string());
+        command.env("CPUPROFILE_FREQUENCY", "1000");
+        succeed(&mut command);
+        // 50 periods each of two functions.
+        let counted = Legacy::read(&file).counted();
+        assert!(counted >= n * 100 * 95 / 100, "{n}: {counted}");
+        let mut tops = Vec::new();
+        tops.extend(go.as_ref().map(|go| go_pprof(go, &["-top"], &file).stdout));
+        // Which takes some seconds to read the library's names.
+        let google_pprof = google_pprof.as_ref().filter(|_| n == 4);
+        tops.extend(google_pprof.map(|google_pprof| {
+            let mut command = Command::new(google_pprof);
+            run(command.arg("--text").args([&threads, &file])).stdout
+        }));
+        for top in tops {
+            let shows = |function: &str| top.lines().any(|row| row.ends_with(function));
+            assert!(functions.into_iter().all(shows), "{n}: {top}");
+        }
+    }
+}
+
+/// A program that is linked with gperftools' library, run with ours in its place.
+#[test]
+fn a_program_that_was_linked_with_gperftools_runs_with_this_library() {
+    let find = succeed(Command::new("cc").arg("-print-file-name=libprofiler.so.0"));
+    let theirs = String::from_utf8(find.stdout)
+        .unwrap()
+        .trim_end()
+        .to_owned();
+    if !theirs.starts_with('/') {
+        return skip("gperftools' libprofiler.so.0 is not there to link with");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let hot = compiled("cc", "hot.c", directory.path(), &[theirs]);
+    symlink(library(), directory.path().join("libprofiler.so.0")).unwrap();
+    let file = directory.path().join("cpu.prof");
+    let mut command = plain(&hot);
+    command.arg(&file).env("LD_LIBRARY_PATH", directory.path());
+    succeed(&mut command);
+    let legacy = Legacy::read(&file);
+    assert!(legacy.counted() >= 50);
+    assert!(legacy.text.contains("libsigprof.so"), "{}", legacy.text);
+    assert!(!legacy.text.contains("libprofiler.so"), "{}", legacy.text);
+}
+
+#[test]
+fn the_example_is_made_by_its_makefile() {
+    let (Some(make), Some(go)) = (tool("make"), tool("go")) else {
+        return;
+    };
+    // What the Makefile makes lies beside it.
+    let directory = tempfile::tempdir().unwrap();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/c");
+    let example = directory.path().join("examples/c");
+    std::fs::create_dir_all(&example).unwrap();
+    for file in ["Makefile", "profiled.c"] {
+        std::fs::copy(sources.join(file), example.join(file)).unwrap();
+    }
+    symlink(include(), directory.path().join("include")).unwrap();
+    let beside = library().parent().unwrap();
+    let mut command = plain(&make);
+    command.arg(format!("LIB={}", beside.display()));
+    succeed(command.current_dir(&example));
+    succeed(plain(&example.join("profiled")).current_dir(&example));
+    let top = go_pprof(&go, &["-top"], &example.join("profiled.pb.gz"));
+    assert!(top.stdout.contains(" compare\n"), "{}", top.stdout);
 }
 
 #[test]

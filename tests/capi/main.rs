@@ -5,9 +5,14 @@
 mod process;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/work.rs"]
+mod work;
 
+mod beside_perf;
 mod calls;
 mod environment;
+mod inside;
+mod late;
 mod legacy;
 mod library;
 mod linked;

@@ -20,6 +20,8 @@ pub struct Expected {
     /// The most that may be wrong and not say so: whole without its root, or with another caller of
     /// a hot function.
     pub most_wrong: f64,
+    /// The most that may end at memory that cannot be read.
+    pub most_unreadable: f64,
 }
 
 /// A thread's samples.
@@ -27,6 +29,7 @@ pub struct Verdict {
     all: i64,
     truncated: i64,
     wrong: i64,
+    unreadable: i64,
 }
 
 impl Verdict {
@@ -47,6 +50,15 @@ impl Verdict {
             wrong <= expected.most_wrong,
             "{thread}: {wrong:.4} of its samples are wrong"
         );
+        self.assert_readable(thread, expected.most_unreadable);
+    }
+
+    fn assert_readable(&self, thread: &str, most_unreadable: f64) {
+        let unreadable = self.share(self.unreadable);
+        assert!(
+            unreadable <= most_unreadable,
+            "{thread}: {unreadable:.4} of its samples end at memory that cannot be read"
+        );
     }
 
     /// The same by elapsed time, of which a single look can stand for much.
@@ -57,6 +69,7 @@ impl Verdict {
             right >= least,
             "{thread}: {right:.4} of its time is in right stacks"
         );
+        self.assert_readable(thread, expected.most_unreadable * 10.0);
     }
 }
 
@@ -115,7 +128,7 @@ const NOT_ITS_OWN: [&str; 3] = [
 /// Judges the stacks of the threads of a name, and shows figures of them.
 pub fn judge(profile: &Profile, thread: &str, expected: &Expected, turns: u64) -> Verdict {
     let mut all = 0;
-    let mut truncated = 0;
+    let [mut truncated, mut unreadable] = [0; 2];
     let mut rootless = BTreeMap::<String, i64>::new();
     let mut ends = BTreeMap::<(&str, &str), i64>::new();
     let mut calls = vec![[0_i64; 2]; expected.calls.len()];
@@ -132,6 +145,9 @@ pub fn judge(profile: &Profile, thread: &str, expected: &Expected, turns: u64) -
         match stack.truncated {
             Some(why) => {
                 truncated += count;
+                if why == "[truncated: unreadable]" {
+                    unreadable += count;
+                }
                 let last = stack.names.last().copied().unwrap_or_default();
                 *ends.entry((why, last)).or_default() += count;
             }
@@ -184,6 +200,7 @@ pub fn judge(profile: &Profile, thread: &str, expected: &Expected, turns: u64) -
         all,
         truncated,
         wrong: rootless_count + wrong_callers.values().sum::<i64>(),
+        unreadable,
     }
 }
 

@@ -20,6 +20,8 @@ pub const OPENING: Storm = Storm {
         // before.
         most_truncated: 0.7,
         most_wrong: 0.4,
+        // By the rules of that library a stack can lead anywhere.
+        most_unreadable: 1.0,
     },
 };
 
@@ -32,6 +34,7 @@ pub const KEEPING: Storm = Storm {
         // As above.
         most_truncated: 0.7,
         most_wrong: 0.4,
+        most_unreadable: 1.0,
     },
 };
 

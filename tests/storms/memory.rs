@@ -18,6 +18,7 @@ pub const MAPPING: Storm = Storm {
         calls: &[("touch", "mapping")],
         most_truncated: 0.01,
         most_wrong: 0.01,
+        most_unreadable: 0.001,
     },
 };
 
@@ -29,6 +30,7 @@ pub const MAKING_FRAMES: Storm = Storm {
         calls: &[("(made code)", "make_and_call")],
         most_truncated: 0.01,
         most_wrong: 0.01,
+        most_unreadable: 0.001,
     },
 };
 
@@ -41,6 +43,7 @@ pub const MAKING_FRAMELESS: Storm = Storm {
         // Nothing says where such code's caller is.
         most_truncated: 1.0,
         most_wrong: 0.01,
+        most_unreadable: 0.001,
     },
 };
 
@@ -53,6 +56,7 @@ pub const COROUTINES: Storm = Storm {
         // A switch of stacks has no unwind data that is right, for some instructions.
         most_truncated: 0.01,
         most_wrong: 0.01,
+        most_unreadable: 0.001,
     },
 };
 
@@ -65,6 +69,7 @@ pub const SMALL_STACKS: Storm = Storm {
         // New threads begin and end outside of what they run, which takes a part of their 2 ms.
         most_truncated: 0.01,
         most_wrong: 0.08,
+        most_unreadable: 0.001,
     },
 };
 

@@ -16,6 +16,7 @@ pub const PANICKING: Storm = Storm {
         // Where an exception lands libgcc overwrites the return addresses of its own callers.
         most_truncated: 0.03,
         most_wrong: 0.05,
+        most_unreadable: 0.001,
     },
 };
 
@@ -28,6 +29,7 @@ pub const THROWING: Storm = Storm {
         // As above.
         most_truncated: 0.03,
         most_wrong: 0.03,
+        most_unreadable: 0.001,
     },
 };
 
@@ -39,6 +41,7 @@ pub const CAPTURING: Storm = Storm {
         calls: &[],
         most_truncated: 0.01,
         most_wrong: 0.01,
+        most_unreadable: 0.001,
     },
 };
 
@@ -50,6 +53,7 @@ pub const WALKING: Storm = Storm {
         calls: &[],
         most_truncated: 0.01,
         most_wrong: 0.01,
+        most_unreadable: 0.001,
     },
 };
 

@@ -7,13 +7,16 @@ use std::process::Command;
 use crate::process::{output, skip};
 
 /// Where to get the programs.
-const INSTALL: [(&str, &str); 6] = [
+const INSTALL: [(&str, &str); 9] = [
     ("go", "apt-get install golang-go"),
     ("google-pprof", "apt-get install google-perftools"),
     ("readelf", "apt-get install binutils"),
     ("gcc", "apt-get install gcc libc6-dev"),
     ("python3", "apt-get install python3"),
     ("xz", "apt-get install xz-utils"),
+    ("make", "apt-get install make"),
+    ("perl", "apt-get install perl"),
+    ("sqlite3", "apt-get install sqlite3"),
 ];
 
 /// The path of a program that a test needs. Without it the test is to return early: a line on

@@ -68,6 +68,13 @@ impl Threads {
             self.discover(tid, None);
             return;
         }
+        if seen.has_ended {
+            // It did not say so, and stays listed for as long as the process lives.
+            let cpu_ns = Clock::thread_cpu(tid).now_ns().ok();
+            self.retire(tid, cpu_ns, Instant::now());
+            self.leaving.extend(cpu_ns.map(|cpu_ns| (tid, cpu_ns)));
+            return;
+        }
         live.start_time = Some(seen.start_time);
         live.next_look = Instant::now() + live.look_after;
         live.look_after = (live.look_after * 4).min(last_look);

@@ -22,6 +22,7 @@ use looks::FIRST_LOOK;
 use crate::aggregate::ThreadLabels;
 use crate::slots::{Claim, Slot, next_number};
 use crate::sys::clock::Clock;
+use crate::sys::own_threads::end_process_if_left_alone;
 use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
 
 /// The longest time between two scans that list all threads. Between, a scan lists them only if one
@@ -247,6 +248,7 @@ impl Threads {
             return Ok(());
         }
         if listed.is_ok() {
+            end_process_if_left_alone(&tids);
             self.leaving.retain(|&tid, &mut ended_ns| {
                 let is_leaving = |ns| (ended_ns..=ended_ns + MOST_TO_LEAVE_NS).contains(&ns);
                 Clock::thread_cpu(tid).now_ns().is_ok_and(is_leaving)

@@ -1,5 +1,6 @@
 /* What gperftools' own tests assert of its functions, one case a run: calls CASE FILE. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <gperftools/profiler.h>
 #include <pthread.h>
@@ -191,6 +192,67 @@ static void counter(const char *file) {
   CHECK(live_count() == count);
 }
 
+static void on_foreign_tick(int number) { (void)number; }
+
+/* A program's own handler for the signal stays, and the start fails. */
+static void foreign_owner(const char *file) {
+  struct sigaction now;
+  CHECK(signal(SIGPROF, on_foreign_tick) == SIG_DFL);
+  errno = 0;
+  CHECK(ProfilerStart(file) == 0 && errno == EBUSY);
+  CHECK(sigaction(SIGPROF, NULL, &now) == 0 && now.sa_handler == on_foreign_tick);
+  CHECK(access(file, F_OK) == -1);
+  stopped(file);
+  CHECK(signal(SIGPROF, SIG_DFL) == on_foreign_tick);
+  CHECK(ProfilerStart(file));
+  ticks(2);
+  ProfilerStop();
+}
+
+static void stops(void) { ProfilerStop(); }
+
+/* The profile is stopped by what the program has asked for at its exit. */
+static void stopped_at_exit(const char *file) {
+  CHECK(atexit(stops) == 0);
+  CHECK(ProfilerStart(file));
+  ticks(2);
+}
+
+/* The profile is stopped by a library that is unloaded at the exit. */
+static void stopped_by_library(const char *file) {
+  CHECK(dlopen("./libstops.so", RTLD_NOW) != NULL);
+  CHECK(ProfilerStart(file));
+  ticks(2);
+}
+
+/* Does nothing. */
+static void idle(const char *file) { (void)file; }
+
+static const char *shared_file;
+
+static void *starts_and_stops(void *arg) {
+  for (int i = 0; i < 25; i++) {
+    /* Another thread can be first. */
+    ProfilerStart(shared_file);
+    tick();
+    ProfilerFlush();
+    ProfilerStop();
+  }
+  return arg;
+}
+
+static void many_start_and_stop(const char *file) {
+  pthread_t threads[4];
+  shared_file = file;
+  for (int i = 0; i < 4; i++)
+    CHECK(pthread_create(&threads[i], NULL, starts_and_stops, NULL) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  stopped(file);
+  CHECK(ProfilerStart(file));
+  ticks(2);
+  ProfilerStop();
+}
+
 static volatile int is_over;
 
 static void *allocates(void *arg) {
@@ -307,6 +369,11 @@ int main(int argc, char **argv) {
       {"counter", counter},
       {"while_others_allocate", while_others_allocate},
       {"stack_traces", stack_traces},
+      {"foreign_owner", foreign_owner},
+      {"stopped_at_exit", stopped_at_exit},
+      {"stopped_by_library", stopped_by_library},
+      {"idle", idle},
+      {"many_start_and_stop", many_start_and_stop},
   };
   CHECK(argc == 3);
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {

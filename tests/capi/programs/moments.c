@@ -3,6 +3,7 @@
  * works for 200 ms of CPU time, before and after what it does.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -145,15 +146,24 @@ static void daemonizes(void) {
   CHECK(setsid() > 0 && read(ends[0], &byte, 1) == 0);
 }
 
-static void *works(void *argument) {
+/* The code of a library that is loaded late is found without the main thread, too. */
+static void *works_without_main(void *argument) {
+  struct timespec a_while = {0, 100000000};
+  hot();
+  nanosleep(&a_while, NULL);
+  CHECK(dlopen("libutil.so.1", RTLD_NOW) != NULL);
+  nanosleep(&a_while, NULL);
   hot();
   return argument;
 }
 
-/* The last thread ends the process, some time after `main` has ended its own. */
+static void say_goodbye(void) { CHECK(write(1, "goodbye\n", 8) == 8); }
+
+/* The last thread ends the process, some time after the main one has ended. */
 static void main_thread_ends(void) {
   pthread_t thread;
-  CHECK(pthread_create(&thread, NULL, works, NULL) == 0);
+  CHECK(atexit(say_goodbye) == 0);
+  CHECK(pthread_create(&thread, NULL, works_without_main, NULL) == 0);
   CHECK(pthread_detach(thread) == 0);
   pthread_exit(NULL);
 }
@@ -186,6 +196,21 @@ static void forks(void) {
   }
 }
 
+/* A child gets the signal that its parent is to be recorded by. */
+static void signals_child(void) {
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    for (int i = 0; i < 3; i++) {
+      CHECK(raise(SIGUSR2) == 0);
+      hot();
+    }
+    exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
@@ -203,6 +228,7 @@ int main(int argc, char **argv) {
       {"main_thread_ends", main_thread_ends},
       {"another_thread_exits", another_thread_exits},
       {"forks", forks},
+      {"signals_child", signals_child},
   };
   if (argc != 2) return 2;
   for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -10,9 +10,12 @@
 
 __attribute__((noinline)) void hot(long ms) {
   static volatile unsigned long sink;
-  clock_t end = clock() + ms * (CLOCKS_PER_SEC / 1000);
-  while (clock() < end)
+  struct timespec begun, now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
+  do {
     for (int i = 0; i < 10000; i++) sink += i * sink;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  } while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < ms);
 }
 
 int main(int argc, char **argv) {

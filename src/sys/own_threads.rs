@@ -1,0 +1,108 @@
+//! The profiler's own threads, which do not keep a process from ending.
+//!
+//! A process ends when the last of its threads does: the C library counts them, and calls `exit(0)`
+//! on the last one. Threads of the profiler's never end before that, so they look for themselves
+//! whether they are the last ones.
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use super::per_process::PerProcess;
+use super::signal;
+use super::thread::{current_tid, identity};
+
+/// A forked child has none of its parent's threads.
+static OWN: PerProcess<Own> = PerProcess::new();
+
+#[derive(Debug, Default)]
+struct Own {
+    /// Ids of the threads; 0: none.
+    tids: [AtomicI32; 4],
+    is_ending_process: AtomicBool,
+}
+
+impl Own {
+    fn has(&self, tid: i32) -> bool {
+        self.tids
+            .iter()
+            .any(|own| own.load(Ordering::Acquire) == tid)
+    }
+}
+
+/// The calling thread is one of the profiler's own until this is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnThread(Option<&'static AtomicI32>);
+
+impl OwnThread {
+    /// Says so of the calling thread. Where there is no room to say it, the thread keeps the
+    /// process from ending, as any other does.
+    pub(crate) fn begin() -> Self {
+        let tid = current_tid();
+        let take = |place: &&AtomicI32| {
+            let taken = place.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        };
+        let own = OWN.get_or_make(Own::default).ok();
+        Self(own.and_then(|own| own.tids.iter().find(take)))
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Whether the main thread has ended, and the process goes on without it.
+pub(crate) fn has_main_thread_ended() -> bool {
+    identity(main_thread()).is_some_and(|main| main.has_ended)
+}
+
+/// The kernel's id of the main thread, which is the process's.
+fn main_thread() -> i32 {
+    std::process::id() as i32
+}
+
+/// Ends the process as the C library does, if only the profiler's threads are left of it. `tids`
+/// are the ids of all threads, in any order, as the system lists them: with the main thread,
+/// whether it has ended or not.
+pub(crate) fn end_process_if_left_alone(tids: &[i32]) {
+    let Some(own) = OWN.get() else { return };
+    let main = main_thread();
+    // In a /proc of another PID namespace the ids are others.
+    let are_left_alone =
+        tids.contains(&main) && tids.iter().all(|&tid| tid == main || own.has(tid));
+    if !are_left_alone
+        || !has_main_thread_ended()
+        || own.is_ending_process.swap(true, Ordering::AcqRel)
+    {
+        return;
+    }
+    if end_process().is_err() {
+        // The next time, perhaps.
+        own.is_ending_process.store(false, Ordering::Release);
+    }
+}
+
+/// Has a thread call `exit(0)`: an ordinary one, since it runs what the program has asked for with
+/// `atexit`.
+fn end_process() -> io::Result<()> {
+    extern "C" fn end(_: *mut c_void) -> *mut c_void {
+        signal::unblock_all();
+        // SAFETY: no other thread is left that could call it, too.
+        unsafe { libc::exit(0) }
+    }
+    let mut thread = MaybeUninit::uninit();
+    // SAFETY: the call fills `thread`; the routine takes no argument.
+    let refused =
+        unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), end, ptr::null_mut()) };
+    match refused {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
