@@ -49,6 +49,9 @@
 //! `capi` adds the functions of gperftools' `profiler.h`, for programs in C and C++.
 //! `cargo rustc --release --lib --features capi --crate-type cdylib` makes `libsigprof.so`, which
 //! they are linked with; `include/gperftools/profiler.h` declares the functions.
+//!
+//! `http` adds the endpoints that `go tool pprof`, `google-pprof` and their like ask a running
+//! program for profiles (`http::serve`).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -91,6 +94,9 @@ mod env;
 
 #[cfg(feature = "capi")]
 pub mod capi;
+
+#[cfg(feature = "http")]
+pub mod http;
 
 pub use cpu::profile_to;
 pub use env::from_env;

@@ -27,6 +27,8 @@
 mod find;
 mod functions;
 mod name;
+#[cfg(feature = "http")]
+mod symbols;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,6 +43,8 @@ use crate::sys::allocator;
 use crate::{Error, ErrorKind, Profile};
 use find::{Finder, Place};
 use functions::Functions;
+#[cfg(feature = "http")]
+pub(crate) use symbols::symbols_at;
 
 const NO_SYMBOL: &str = "no symbol covers them";
 

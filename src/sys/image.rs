@@ -227,12 +227,8 @@ impl<'l> Image<'l> {
             address,
             bytes: bytes.into(),
         };
-        let code = self.code();
-        let entry = maps.find(
-            code.first()
-                .map_or(self.range().start, |segment| segment.start),
-        );
-        let path = self.path(entry.as_ref());
+        let entry = self.entry(maps);
+        let object = self.object(is_main, maps);
         Module {
             bias: self.bias,
             range: self.range(),
@@ -240,15 +236,29 @@ impl<'l> Image<'l> {
                 .filter(|hdr| eh_frame.is_some_and(|eh_frame| is_searchable(*hdr, eh_frame)))
                 .map(section),
             eh_frame: eh_frame.map(section),
-            signal_return: self.signal_return(&path),
+            signal_return: self.signal_return(&object.path),
             file: entry.and_then(|entry| entry.file),
-            object: Arc::new(Object {
-                path,
-                build_id: self.build_id().to_vec(),
-                is_main,
-                code,
-            }),
+            object: Arc::new(object),
         }
+    }
+
+    /// What the object is, without its unwind data.
+    pub(super) fn object(&self, is_main: bool, maps: &Maps) -> Object {
+        Object {
+            path: self.path(self.entry(maps).as_ref()),
+            build_id: self.build_id().to_vec(),
+            is_main,
+            code: self.code(),
+        }
+    }
+
+    /// Where the object is in the maps.
+    fn entry<'m>(&self, maps: &'m Maps) -> Option<MapsEntry<'m>> {
+        let code = self.code();
+        maps.find(
+            code.first()
+                .map_or(self.range().start, |segment| segment.start),
+        )
     }
 
     fn signal_return(&self, path: &str) -> Option<u64> {

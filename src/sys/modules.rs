@@ -153,6 +153,20 @@ pub(crate) fn loaded<'k>(
     modules
 }
 
+/// What the loader lists, as [`loaded`] does, without unwind data.
+#[cfg(feature = "http")]
+pub(crate) fn objects(maps: &Maps) -> Vec<Object> {
+    let mut objects = Vec::new();
+    iterate(&mut |info| {
+        // SAFETY: the loader passes its own list, and holds its lock until the callback returns.
+        if let Some(image) = unsafe { Image::new(info) } {
+            objects.push(image.object(objects.is_empty(), maps));
+        }
+        true
+    });
+    objects
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

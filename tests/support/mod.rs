@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::process::{output, skip};
 
 /// Where to get the programs.
-const INSTALL: [(&str, &str); 9] = [
+const INSTALL: [(&str, &str); 10] = [
     ("go", "apt-get install golang-go"),
     ("google-pprof", "apt-get install google-perftools"),
     ("readelf", "apt-get install binutils"),
@@ -17,6 +17,7 @@ const INSTALL: [(&str, &str); 9] = [
     ("make", "apt-get install make"),
     ("perl", "apt-get install perl"),
     ("sqlite3", "apt-get install sqlite3"),
+    ("curl", "apt-get install curl"),
 ];
 
 /// The path of a program that a test needs. Without it the test is to return early: a line on

@@ -1,0 +1,77 @@
+//! What a request's query asks for.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// The parameters of a request, as they were sent.
+#[derive(Debug)]
+pub(super) struct Query<'q>(&'q str);
+
+/// The shortest and the longest window, in seconds.
+const SECONDS: RangeInclusive<u64> = 1..=300;
+/// What a request without `seconds` gets, as of gperftools and Go.
+const DEFAULT_SECONDS: u64 = 30;
+
+impl<'q> Query<'q> {
+    /// The part of a URI behind its `?`.
+    pub(super) fn of(query: &'q str) -> Self {
+        Self(query)
+    }
+
+    /// How long the window is to be.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, where `seconds` is no whole number in its range.
+    pub(super) fn seconds(&self) -> Result<Duration, String> {
+        let Some(seconds) = self.get("seconds") else {
+            return Ok(Duration::from_secs(DEFAULT_SECONDS));
+        };
+        let number = seconds.parse().ok();
+        number
+            .filter(|number| SECONDS.contains(number))
+            .map(Duration::from_secs)
+            .ok_or_else(|| {
+                format!(
+                    "seconds must be a whole number from {} to {}",
+                    SECONDS.start(),
+                    SECONDS.end()
+                )
+            })
+    }
+
+    fn get(&self, name: &str) -> Option<String> {
+        form_urlencoded::parse(self.0.as_bytes())
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_a_whole_number_in_their_range() {
+        let seconds = |query| Query::of(query).seconds().map(|time| time.as_secs());
+        assert_eq!(seconds(""), Ok(30));
+        assert_eq!(seconds("hz=7"), Ok(30));
+        assert_eq!(seconds("a=b&seconds=1"), Ok(1));
+        assert_eq!(seconds("seconds=%330"), Ok(30));
+        assert_eq!(seconds("seconds=300"), Ok(300));
+        for wrong in [
+            "",
+            "0",
+            "-1",
+            "301",
+            "1e9",
+            "NaN",
+            "2.5",
+            "99999999999999999999",
+        ] {
+            let query = format!("seconds={wrong}");
+            let error = Query::of(&query).seconds().unwrap_err();
+            assert!(error.contains("from 1 to 300"), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is sent back: bodies with the headers that clients and browsers look at.
+
+use std::fmt::Display;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+
+use crate::{Error, ErrorKind};
+
+/// An answer, whole.
+pub(super) type Reply = Response<Full<Bytes>>;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A text for people and line-reading clients.
+pub(super) fn text(body: impl Into<Bytes>) -> Reply {
+    whole(StatusCode::OK, TEXT, body)
+}
+
+/// A file for the client to keep.
+pub(super) fn download(name: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = whole(StatusCode::OK, "application/octet-stream", body);
+    let disposition = format!("attachment; filename=\"{name}\"");
+    if let Ok(disposition) = HeaderValue::try_from(disposition) {
+        let headers = reply.headers_mut();
+        headers.insert(header::CONTENT_DISPOSITION, disposition);
+    }
+    reply
+}
+
+/// A sentence that says what is wrong; the header has `pprof` show it.
+pub(super) fn error(status: StatusCode, sentence: impl Display) -> Reply {
+    let mut reply = whole(status, TEXT, format!("{sentence}\n"));
+    let headers = reply.headers_mut();
+    headers.insert("x-go-pprof", HeaderValue::from_static("1"));
+    reply
+}
+
+/// A request by a method that the path has not.
+pub(super) fn wrong_method(allowed: &'static [Method]) -> Reply {
+    let list: Vec<&str> = allowed.iter().map(Method::as_str).collect();
+    let list = list.join(", ");
+    let mut reply = error(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format_args!("this path is asked for by {list}"),
+    );
+    if let Ok(list) = HeaderValue::try_from(list) {
+        reply.headers_mut().insert(header::ALLOW, list);
+    }
+    reply
+}
+
+/// The status that an error of the profiler's has.
+pub(super) fn status_of(error: &Error) -> StatusCode {
+    match error.kind() {
+        ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
+        ErrorKind::AlreadyRunning | ErrorKind::SignalInUse => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn whole(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}

@@ -1,0 +1,106 @@
+//! Addresses of this process to symbols.
+
+use hashbrown::HashMap;
+
+use super::find::Finder;
+use super::{look_up, objects};
+use crate::profile::{Location, Mapping, Profile};
+use crate::sys::allocator;
+use crate::sys::maps::Maps;
+use crate::sys::modules;
+
+/// The symbol of the function that each of these addresses lies in, as the linker has it: mangled.
+/// None where no symbol covers the address.
+pub(crate) fn symbols_at(addresses: &[u64]) -> Vec<Option<String>> {
+    allocator::giving_back(|| {
+        let mut profile = places_of(addresses);
+        let symbols = symbols_of(&mut profile);
+        addresses
+            .iter()
+            .map(|address| symbols.get(address).cloned())
+            .collect()
+    })
+}
+
+/// A profile that holds the addresses, each once, in what is loaded now.
+fn places_of(addresses: &[u64]) -> Profile {
+    let mut profile = Profile::default();
+    let mut segments = Vec::new();
+    // Without a word of what is mapped, nothing is found.
+    for object in modules::objects(&Maps::read().unwrap_or_default()) {
+        for segment in &object.code {
+            let mapping = profile.push_mapping(Mapping {
+                memory_start: segment.start,
+                memory_limit: segment.end,
+                file_offset: segment.file_offset,
+                filename: object.path.clone(),
+                build_id: object.build_id.iter().map(|b| format!("{b:02x}")).collect(),
+                ..Mapping::default()
+            });
+            segments.push((segment.start, segment.end, mapping));
+        }
+    }
+    segments.sort_unstable_by_key(|&(start, ..)| start);
+    let mut addresses = addresses.to_vec();
+    addresses.sort_unstable();
+    addresses.dedup();
+    for address in addresses {
+        let after = segments.partition_point(|&(start, ..)| start <= address);
+        let segment = segments[..after].last();
+        if let Some(&(_, _, mapping)) = segment.filter(|&&(_, end, _)| address < end) {
+            profile.push_location(Location {
+                mapping: Some(mapping),
+                address,
+                ..Location::default()
+            });
+        }
+    }
+    profile
+}
+
+/// The symbols of a profile's locations, by address.
+fn symbols_of(profile: &mut Profile) -> HashMap<u64, String> {
+    let finder = Finder::of_this_process();
+    let mut symbols = HashMap::new();
+    for object in objects(profile) {
+        let Ok(place) = finder.place(profile.mapping(object.mapping)) else {
+            continue;
+        };
+        let mut locations = object.locations;
+        // What the symbol table does not know, debug information may.
+        for debug_syms in [false, true] {
+            let positions: Vec<u64> = locations
+                .iter()
+                .map(|&id| place.position(profile, id))
+                .collect();
+            // Why some have none is nothing that a client asks for.
+            let _ = look_up(&place, &positions, debug_syms, &mut |index, found| {
+                let address = profile.location(locations[index]).address;
+                if !found.name.is_empty() {
+                    symbols.insert(address, found.name.clone().into_owned());
+                }
+            });
+            locations.retain(|&id| !symbols.contains_key(&profile.location(id).address));
+            if locations.is_empty() {
+                break;
+            }
+        }
+    }
+    symbols
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_get_the_linkers_symbols() {
+        let here = addresses_get_the_linkers_symbols as *const () as u64;
+        let found = symbols_at(&[here + 1, 1, here]);
+        let name = found[2].as_deref().unwrap();
+        assert!(name.starts_with("_R") || name.starts_with("_ZN"), "{name}");
+        assert!(name.contains("addresses_get_the_linkers_symbols"), "{name}");
+        assert_eq!(found[0], found[2]);
+        assert_eq!(found[1], None);
+    }
+}

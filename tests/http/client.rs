@@ -1,0 +1,58 @@
+//! A client that sends what it is told to, and reads the answer.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// Lines of the head, in lower case.
+    pub head: Vec<String>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.iter().filter_map(|line| line.split_once(": "));
+        lines.find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    pub fn text(&self) -> &str {
+        str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// Asks by `method` for `path`, with a body, and reads until the server closes.
+pub fn ask(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Answer {
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    send(address, &[head.as_bytes(), body].concat())
+}
+
+/// Sends these bytes, and reads until the server closes.
+pub fn send(address: SocketAddr, request: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer
+        .windows(4)
+        .position(|bytes| bytes == b"\r\n\r\n")
+        .unwrap_or_else(|| panic!("no head in {:?}", String::from_utf8_lossy(&answer)));
+    let head = str::from_utf8(&answer[..end]).unwrap();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap();
+    Answer {
+        status: status.parse().unwrap(),
+        head: lines.map(str::to_ascii_lowercase).collect(),
+        body: answer[end + 4..].to_vec(),
+    }
+}

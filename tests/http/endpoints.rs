@@ -1,0 +1,216 @@
+//! What the endpoints answer, and to whom.
+
+use std::process::Command;
+use std::time::Duration;
+
+use sigprof::Profile;
+use sigprof::http::serve;
+
+use crate::client::{ask, send};
+use crate::process::succeed;
+use crate::served::Served;
+use crate::support::{run, tool};
+use crate::work::{burn_sixty, process_cpu};
+
+#[test]
+fn the_command_line_has_an_argument_a_line() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let answer = ask(server.local_addr(), "GET", "/pprof/cmdline", b"");
+    let arguments: Vec<String> = std::env::args().collect();
+    assert_eq!(answer.text(), arguments.join("\n") + "\n");
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+}
+
+#[test]
+fn symbols_are_the_linkers() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let ask = |method, body: &str| {
+        let address = server.local_addr();
+        ask(address, method, "/pprof/symbol", body.as_bytes())
+    };
+    assert_eq!(ask("GET", "").text(), "num_symbols: 1\n");
+    let head = ask("HEAD", "");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(head.header("content-length"), Some("15"));
+
+    let address = burn_sixty as *const () as usize + 1;
+    // With leading zeros, as the client in Perl sends it, and an address that nothing has.
+    let answer = ask("POST", &format!("0x{address:016x}+0x1"));
+    let answer = answer.text();
+    let (key, symbol) = answer
+        .split_once('\t')
+        .unwrap_or_else(|| panic!("{answer}"));
+    assert_eq!(key, format!("{address:#x}"));
+    assert!(symbol.contains("burn_sixty"), "{answer}");
+    assert!(symbol.starts_with('_'), "{answer}: mangled");
+    assert!(answer.ends_with('\n'));
+
+    let wrong = ask("POST", "0x1000,0x2000");
+    assert_eq!(wrong.status, 400);
+    assert_eq!(wrong.header("x-go-pprof"), Some("1"));
+}
+
+#[test]
+fn a_window_has_the_processs_time_and_no_more() {
+    let served = Served::new();
+    let before = process_cpu();
+    let answer = ask(served.address(), "GET", "/pprof/profile?seconds=1", b"");
+    let after = process_cpu();
+    assert_eq!(answer.status, 200);
+    let disposition = answer.header("content-disposition");
+    assert_eq!(disposition, Some("attachment; filename=\"cpu.prof\""));
+    let profile = Profile::read(&answer.body).unwrap();
+    let time: i64 = profile.samples().map(|sample| sample.values[1]).sum();
+    let time = Duration::from_nanos(time as u64);
+    // Counts of periods, which a file of gperftools' has, are off by less than one.
+    let period = Duration::from_nanos(profile.period as u64);
+    assert!(time <= after - before + period, "{time:?}");
+    // The window is a second of all that this process works; threads share what CPUs there are.
+    assert!(time > Duration::ZERO);
+}
+
+#[test]
+fn what_cannot_be_is_said_in_a_sentence() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let address = server.local_addr();
+    for (method, path, status) in [
+        ("GET", "/pprof/profile?seconds=0", 400),
+        ("GET", "/pprof/profile?seconds=301", 400),
+        ("GET", "/pprof/profile?seconds=NaN", 400),
+        ("GET", "/pprof/nothing", 404),
+        ("GET", "/", 404),
+        ("POST", "/pprof/profile", 405),
+        ("DELETE", "/pprof/symbol", 405),
+    ] {
+        let answer = ask(address, method, path, b"");
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert_eq!(answer.header("x-go-pprof"), Some("1"), "{method} {path}");
+        let content_type = answer.header("content-type");
+        assert_eq!(content_type, Some("text/plain; charset=utf-8"));
+        assert!(answer.text().ends_with('\n'), "{method} {path}");
+    }
+    // Nothing was recorded for it.
+    let head = ask(address, "HEAD", "/pprof/profile", b"");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn clients_of_http_1_0_are_answered() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let request = b"GET /pprof/symbol HTTP/1.0\r\n\r\n";
+    let answer = send(server.local_addr(), request);
+    assert_eq!(answer.text(), "num_symbols: 1\n");
+}
+
+#[test]
+fn an_address_that_others_can_reach_is_refused() {
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let error = serve(address).unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1:6060"), "{error}");
+    }
+}
+
+#[test]
+fn a_window_ends_when_its_client_goes() {
+    let served = Served::new();
+    let address = served.address();
+    let request = format!("GET /pprof/profile?seconds=300 HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    wait_until(is_recording);
+    drop(stream);
+    wait_until(|| !is_recording());
+}
+
+#[test]
+fn a_server_that_is_shut_down_ends_its_windows_and_frees_its_port() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let address = server.local_addr();
+    let asking = std::thread::spawn(move || {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let request = format!("GET /pprof/profile?seconds=300 HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // Reset or closed: either way it is over.
+        let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
+    });
+    wait_until(is_recording);
+    server.shutdown();
+    asking.join().unwrap();
+    let again = serve(address).unwrap();
+    assert_eq!(again.local_addr(), address);
+}
+
+#[test]
+fn curl_gets_what_it_asks_for() {
+    let Some(curl) = tool("curl") else {
+        return;
+    };
+    let served = Served::new();
+    let curl = |options: &[&str], path: &str| {
+        let mut command = Command::new(&curl);
+        command.args(["--silent", "--show-error", "--fail", "--noproxy", "*"]);
+        command.args(options).arg(served.url(path));
+        succeed(&mut command).stdout
+    };
+    assert_eq!(curl(&["--http1.0"], "/pprof/symbol"), b"num_symbols: 1\n");
+    let head = String::from_utf8(curl(&["--head"], "/pprof/symbol")).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    // A body of this length has curl ask first whether it may send it.
+    let address = burn_sixty as *const () as usize + 1;
+    let body = vec![format!("{address:#x}"); 100_000].join("+");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("addresses");
+    std::fs::write(&file, body).unwrap();
+    let data = format!("@{}", file.display());
+    let lines = curl(&["--data-binary", &data], "/pprof/symbol");
+    let lines = String::from_utf8(lines).unwrap();
+    assert_eq!(lines.lines().count(), 100_000);
+    assert!(lines.lines().all(|line| line.contains("burn_sixty")));
+    let profile = curl(&[], "/pprof/profile?seconds=1");
+    assert!(Profile::read(&profile).unwrap().samples().len() > 0);
+}
+
+#[test]
+fn google_pprof_names_what_a_host_and_port_do() {
+    let Some(pprof) = tool("google-pprof") else {
+        return;
+    };
+    if tool("curl").is_none() {
+        return;
+    }
+    let served = Served::new();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(pprof);
+    command
+        .args(["--text", "--seconds=2"])
+        .arg(served.address().to_string())
+        .env("PPROF_TMPDIR", directory.path())
+        .env("HOME", directory.path());
+    let said = run(&mut command);
+    for function in ["burn_sixty", "burn_twenty_five"] {
+        assert!(
+            said.stdout.contains(function),
+            "{}\n{}",
+            said.stdout,
+            said.stderr
+        );
+    }
+}
+
+/// Whether the profiler's thread is there.
+fn is_recording() -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    threads.flatten().any(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm"));
+        name.is_ok_and(|name| name.trim_end() == "sigprof")
+    })
+}
+
+/// Waits for a state, as long as the test may take.
+fn wait_until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
