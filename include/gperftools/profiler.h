@@ -43,10 +43,12 @@ struct ProfilerState {
 /*
  * Starts to record the CPU time of all threads. ProfilerStop writes the profile to `fname`: in the
  * format of google/pprof where the name ends in .pb.gz, .pprof or .pb, else in that of gperftools.
- * A file that is there already stays whole until then.
+ * A file that is there already stays whole until then. A profile that is not stopped is written at
+ * the exit. The calling thread's SIGPROF and SIGURG are unblocked.
  *
  * Returns 1, or 0 with errno: EBUSY where a profile is recorded already, which goes on, or where
- * the program has a SIGPROF handler of its own; else why the file cannot be written, or why the
+ * the program has a SIGPROF handler of its own; EINVAL where a variable of the environment is not
+ * what it can be, which a line on stderr tells; else why the file cannot be written, or why the
  * system refuses the clocks.
  */
 PERFTOOLS_DLL_DECL int ProfilerStart(const char *fname);
@@ -60,7 +62,7 @@ PERFTOOLS_DLL_DECL void ProfilerStop(void);
 
 /*
  * Writes the profile so far to the file, whole and readable, and goes on. Does nothing while no
- * profile is recorded.
+ * profile is recorded, or where the file is a pipe or a device, which cannot be written anew.
  */
 PERFTOOLS_DLL_DECL void ProfilerFlush(void);
 
@@ -80,7 +82,10 @@ PERFTOOLS_DLL_DECL void ProfilerGetCurrentState(struct ProfilerState *state);
 PERFTOOLS_DLL_DECL int ProfilerGetStackTrace(void **result, int max_depth, int skip_count,
                                              const void *ucontext);
 
-/* Not needed: every thread is recorded from its beginning. Harmless however often it is called. */
+/*
+ * Unblocks SIGPROF and SIGURG on the calling thread while a profile is recorded. Not needed else:
+ * every thread is recorded from its beginning. Harmless however often it is called.
+ */
 PERFTOOLS_DLL_DECL void ProfilerRegisterThread(void);
 
 /* These two do nothing, as in gperftools. */

@@ -13,6 +13,9 @@ use crate::sys::process::{at_exit, forked_children, has_one_thread, set_variable
 static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
+    // Also of what a program starts by itself and does not stop. Asked for now, so that it comes
+    // when all that the program has asked for is over.
+    at_exit(write_at_exit);
     say_if_failed(guarded(start_if_asked));
 }
 
@@ -30,7 +33,6 @@ fn start_if_asked() -> Result<()> {
         Some(signal) => toggle::toggle_by(signal, asked)?,
         None => session::start(&asked.path, asked.profiler)?,
     }
-    at_exit(write_at_exit);
     Ok(())
 }
 

@@ -20,7 +20,7 @@ pub use stack_trace::ProfilerGetStackTrace;
 use crate::cpu::SAMPLES_GATHERED;
 use crate::env;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sys::signal::without_sigpipe;
+use crate::sys::signal::{self, with_signals_blocked_but, without_signals_of_writing};
 use stderr::{Stderr, no_profile};
 
 /// `struct ProfilerOptions`.
@@ -74,6 +74,7 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
 ) -> c_int {
     // SAFETY: the caller's contract.
     let options = unsafe { options.as_ref() };
+    let mut signal = libc::SIGPROF;
     let started = guarded(|| {
         if fname.is_null() {
             return Err(Error::with_source(
@@ -82,7 +83,9 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
                 std::io::Error::from_raw_os_error(libc::EINVAL),
             ));
         }
-        let mut profiler = env::profiler()?;
+        let mut profiler =
+            env::profiler().inspect_err(|error| Stderr::now().say(&no_profile(error)))?;
+        signal = profiler.signal_asked();
         if let Some(options) = options
             && let Some(filter) = options.filter_in_thread
         {
@@ -94,6 +97,8 @@ pub unsafe extern "C" fn ProfilerStartWithOptions(
         session::start(Path::new(OsStr::from_bytes(name.to_bytes())), profiler)
     });
     let Err(error) = started else {
+        // Whoever starts a profile wants to be in it.
+        unblock_signals(signal);
         return 1;
     };
     let code = errno_of(&error);
@@ -145,9 +150,21 @@ pub unsafe extern "C" fn ProfilerGetCurrentState(state: *mut ProfilerState) {
     unsafe { state.write(told) };
 }
 
-/// Does nothing: every thread is recorded from its beginning.
+/// Unblocks the profiler's signals on the calling thread, which is recorded from its beginning, but
+/// where it blocks them.
 #[unsafe(no_mangle)]
-pub extern "C" fn ProfilerRegisterThread() {}
+pub extern "C" fn ProfilerRegisterThread() {
+    if let Ok(Some(signal)) = guarded(|| Ok(session::signal())) {
+        unblock_signals(signal);
+    }
+}
+
+/// Unblocks a timer's signal, and that of perf events, on the calling thread, as gperftools does
+/// with its own.
+fn unblock_signals(signal: c_int) {
+    signal::unblock(signal, libc::SIGURG);
+    signal::unblock(libc::SIGURG, signal);
+}
 
 /// Does nothing, as in gperftools.
 #[unsafe(no_mangle)]
@@ -194,10 +211,14 @@ fn set_errno(code: c_int) {
     unsafe { *libc::__errno_location() = code };
 }
 
-/// Runs what a C program asks for. Neither a panic of ours nor a pipe that nobody reads ends the
-/// program.
+/// Runs what a C program asks for. Neither a panic of ours nor a write that fails ends the program.
+/// Handlers of the program's wait until it is done: one that calls `exit` would have the profile
+/// written amid what it interrupted. Those of the profiler do not.
 fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    without_sigpipe(|| catch_unwind(AssertUnwindSafe(f))).unwrap_or_else(|_| {
+    let done = with_signals_blocked_but(&[libc::SIGPROF, libc::SIGURG], || {
+        without_signals_of_writing(|| catch_unwind(AssertUnwindSafe(f)))
+    });
+    done.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorKind::Unsupported,
             "sigprof panicked, which is a defect of sigprof's: please report it",
@@ -208,7 +229,7 @@ fn guarded<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
 /// A line on stderr: there is nobody to return the error to.
 fn say_if_failed(done: Result<()>) {
     if let Err(error) = done {
-        without_sigpipe(|| Stderr::now().say(&no_profile(&error)));
+        without_signals_of_writing(|| Stderr::now().say(&no_profile(&error)));
     }
 }
 

@@ -24,6 +24,8 @@ struct Session {
     path: PathBuf,
     started: SystemTime,
     stderr: Stderr,
+    /// What its timers send.
+    signal: i32,
 }
 
 /// What a session has come to.
@@ -53,12 +55,13 @@ pub(super) fn start(path: &Path, profiler: Profiler) -> Result<()> {
             "a profile is recorded already and goes on; stop it first",
         ));
     }
-    let started = SystemTime::now();
+    let (started, signal) = (SystemTime::now(), profiler.signal_asked());
     *session = Some(Session {
         guard: Guard::start_for(profiler, path)?,
         path: path.to_owned(),
         started,
         stderr: Stderr::now(),
+        signal,
     });
     Ok(())
 }
@@ -110,6 +113,12 @@ pub(super) fn state() -> Option<State> {
         start_time_s: start_time.map_or(0, |time| time.as_secs() as i64),
         samples: session.guard.recording().samples(),
     })
+}
+
+/// The signal that the session's timers send, if one runs.
+pub(super) fn signal() -> Option<i32> {
+    let session = SESSION.get()?.lock();
+    session.as_ref().map(|session| session.signal)
 }
 
 /// Whether a session runs.

@@ -1,12 +1,10 @@
 //! What a profile says to whoever runs the program.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 
 use crate::error::Error;
+use crate::sys::process::file_of_stderr;
 
 /// The file that stands behind stderr, if one does. A program may close the descriptor and open
 /// another file by that number: a database, say, which a line of ours would damage.
@@ -18,10 +16,8 @@ pub(super) struct Stderr {
 
 impl Stderr {
     pub(super) fn now() -> Self {
-        let descriptor = io::stderr().as_fd().try_clone_to_owned();
-        let metadata = descriptor.and_then(|descriptor| File::from(descriptor).metadata());
         Self {
-            file: metadata.ok().map(|file| (file.dev(), file.ino())),
+            file: file_of_stderr(),
         }
     }
 

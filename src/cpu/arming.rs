@@ -33,6 +33,8 @@ pub(super) struct Arming {
     pub(super) recording: u32,
     /// What timers send.
     pub(super) signal: libc::c_int,
+    /// Timers are to be had: their signal is not the program's own by now.
+    pub(super) has_timers: bool,
     /// What perf events send, and looks are asked for with.
     pub(super) quiet: libc::c_int,
     pub(super) rate: Rate,
@@ -164,7 +166,7 @@ impl Arming {
                 }
             }
         }
-        if self.choice != Choice::Nothing && armed.is_open() {
+        if self.choice != Choice::Nothing && self.has_timers && armed.is_open() {
             let made = attempt(&budget.timers, || {
                 let timer = CpuTimer::for_thread(tid, self.signal, cookie.to_u64())?;
                 let is_confirmed = slot.confirm(cookie.serial);

@@ -131,6 +131,7 @@ fn arming(recording: u32, rate: Rate, signal: libc::c_int, choice: Choice) -> Ar
     Arming {
         recording,
         signal,
+        has_timers: true,
         quiet: QUIET,
         rate,
         choice,

@@ -62,13 +62,17 @@ impl Guard {
             .expect("the recording is taken by `finish` and `drop` only")
     }
 
-    /// Writes the profile so far to the file, and goes on recording: no tick is lost.
+    /// Writes the profile so far to the file, and goes on recording: no tick is lost. A pipe or a
+    /// device, which cannot be written anew, gets the profile at the end, and nothing now.
     ///
     /// # Errors
     ///
     /// Where the file cannot be written: an older file of that name is then still whole. In a
     /// forked child, which owns neither the recording nor the file.
     pub fn flush(&self) -> Result<()> {
+        if OutputFile::is_direct(self.file.path()) {
+            return Ok(());
+        }
         let profile = self.recording().snapshot()?;
         self.file.save(&profile, self.format)
     }

@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::slots::next_number;
 use crate::sync::Mutex;
+use crate::sys::limits::address_space_left;
 use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;
@@ -25,6 +26,10 @@ use crate::sys::timer::CpuTimer;
 /// How long a stop waits for handlers in flight. They take microseconds; one that takes longer
 /// belongs to a thread that something keeps from running, and its memory is left to it.
 const HANDLERS_LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Address space that a recording of a small program takes, with its report. The standard library
+/// ends a process that has no memory left.
+const ADDRESS_SPACE: u64 = 32 << 20;
 
 /// A running CPU profile of this process. Dropping it stops it and discards what it holds.
 ///
@@ -38,8 +43,6 @@ pub struct Recording {
     shared: Arc<Shared>,
     flusher: Mutex<Option<Flusher>>,
     uses_quiet_signal: bool,
-    /// The process's timer, where there is none for each thread.
-    process_timer: Mutex<Option<CpuTimer>>,
     #[cfg(feature = "symbolize")]
     symbolize: bool,
 }
@@ -48,6 +51,8 @@ pub struct Recording {
 #[derive(Debug)]
 struct Shared {
     collector: Mutex<Collector>,
+    /// The process's timer, where there is none for each thread.
+    process_timer: Mutex<Option<CpuTimer>>,
     /// Somebody stops it: nobody else does.
     is_stopping: AtomicBool,
     /// The flusher is to end.
@@ -59,6 +64,18 @@ impl Recording {
     /// Starts recording as `profiler` has it.
     pub(super) fn start(profiler: &Profiler) -> Result<Self> {
         let (rate, max_depth) = profiler.checked()?;
+        let left = address_space_left();
+        if left < ADDRESS_SPACE {
+            return Err(Error::with_code(
+                ErrorKind::Os,
+                format!(
+                    "{} KiB of address space are left to this process, and recording may take {}; raise RLIMIT_AS (ulimit -v)",
+                    left >> 10,
+                    ADDRESS_SPACE >> 10
+                ),
+                libc::ENOMEM,
+            ));
+        }
         let owner = Owner::get_or_make().map_err(os("could not get a page of memory"))?;
         let (lease, number) = Lease::take(owner)?;
         let recorder = owner
@@ -113,8 +130,10 @@ impl Recording {
             collector.use_quiet_signal();
         }
 
+        let uses_quiet_signal = chosen.uses_quiet_signal();
         let shared = Arc::new(Shared {
             collector: Mutex::new(collector),
+            process_timer: Mutex::new(chosen.process_timer),
             is_stopping: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
@@ -129,8 +148,7 @@ impl Recording {
             recorder,
             shared,
             flusher: Mutex::new(None),
-            uses_quiet_signal: chosen.uses_quiet_signal(),
-            process_timer: Mutex::new(chosen.process_timer),
+            uses_quiet_signal,
             #[cfg(feature = "symbolize")]
             symbolize: profiler.symbolizes(),
         };
@@ -148,7 +166,13 @@ impl Recording {
         let flusher = Flusher::spawn(move || {
             recorder.find_bounds();
             while !shared.is_over.load(Ordering::Acquire) {
-                let wait = shared.collector.lock().turn();
+                let mut collector = shared.collector.lock();
+                let wait = collector.turn();
+                let is_lost = collector.has_lost_timer_signal();
+                drop(collector);
+                if is_lost {
+                    drop(shared.process_timer.lock().take());
+                }
                 recorder.doorbell.wait(wait);
             }
         })
@@ -161,7 +185,7 @@ impl Recording {
         if !collector.threads().knows(current_tid()) {
             return Err(no_thread());
         }
-        let mut process_timer = self.process_timer.lock();
+        let mut process_timer = self.shared.process_timer.lock();
         // One timer that sees all threads is better than many that leave some out, if nobody asked
         // for the many.
         let cookie = Cookie::of_process(self.number);
@@ -247,7 +271,7 @@ impl Recording {
         if self.shared.is_stopping.swap(true, Ordering::AcqRel) {
             return Err(already_stopped());
         }
-        drop(self.process_timer.lock().take());
+        drop(self.shared.process_timer.lock().take());
         self.recorder.births.close();
         let timer_signal = self.recorder.signal.load(Ordering::Relaxed);
         // What cannot be asked is taken to be as it was.
@@ -323,7 +347,6 @@ impl Drop for Recording {
         }
         // A forked child: the timers and the thread are the parent's and do not exist here, and a
         // lock may have been held when the child was made. All of it is left as it is.
-        std::mem::forget(self.process_timer.get_mut().take());
         std::mem::forget(self.flusher.get_mut().take());
         std::mem::forget(self.shared.clone());
     }

@@ -85,12 +85,16 @@ pub(crate) fn asked() -> Result<Option<Asked>> {
     }))
 }
 
-/// What the environment has a profile recorded with.
+/// What the environment has a profile recorded with; nothing of it in a process with the rights of
+/// another user, who did not set the variables.
 ///
 /// # Errors
 ///
 /// Where a variable is none of the words, or no number, that it can be.
 pub(crate) fn profiler() -> Result<Profiler> {
+    if process::has_elevated_rights() {
+        return Ok(Profiler::new());
+    }
     let frequency = frequency_hz(std::env::var_os("CPUPROFILE_FREQUENCY"));
     let mut profiler = Profiler::new().frequency_hz(frequency);
     if std::env::var_os("CPUPROFILE_REALTIME").is_some() {

@@ -97,7 +97,7 @@ impl OutputFile {
     }
 
     /// Whether what is there cannot be replaced, and would be written to as it is.
-    pub(super) fn is_direct(path: &Path) -> bool {
+    pub(crate) fn is_direct(path: &Path) -> bool {
         matches!(resolve(path), Ok(Target::Direct { .. }))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -102,7 +102,12 @@ impl Open {
             return None;
         }
         let file = OpenOptions::new().append(true).create(true).open(path);
-        let file = file.ok()?;
+        let mut file = file.ok()?;
+        // The program may have closed one of the standard streams, and would write to the file that
+        // has its number: a duplicate has another.
+        if file.as_raw_fd() <= libc::STDERR_FILENO {
+            file = file.try_clone().ok()?;
+        }
         Some(Self {
             id: id(&file.metadata().ok()?),
             file: Some(file),

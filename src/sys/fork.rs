@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::memory::Pages;
 use super::signal::with_signals_blocked;
@@ -90,6 +90,13 @@ static FORKS: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZE
 /// Held for system calls alone: never while something is allocated, or another lock waited for.
 static FORKS_BRIEFLY: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 static FORKS_WAIT: Once = Once::new();
+static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process has forked through the C library since the first of the calls below.
+#[cfg(feature = "capi")]
+pub(super) fn has_forked() -> bool {
+    HAS_FORKED.load(Ordering::Relaxed)
+}
 
 impl ForkLock {
     fn lock(&self) {
@@ -105,7 +112,7 @@ impl ForkLock {
     fn hold<T>(&self, f: impl FnOnce() -> T) -> T {
         FORKS_WAIT.call_once(|| {
             // SAFETY: the hooks lock and unlock mutexes that are never destroyed.
-            unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+            unsafe { libc::pthread_atfork(Some(lock), Some(unlock_in_parent), Some(unlock)) };
         });
         with_signals_blocked(|| {
             self.lock();
@@ -119,6 +126,11 @@ impl ForkLock {
 extern "C" fn lock() {
     FORKS.lock();
     FORKS_BRIEFLY.lock();
+}
+
+extern "C" fn unlock_in_parent() {
+    HAS_FORKED.store(true, Ordering::Relaxed);
+    unlock();
 }
 
 extern "C" fn unlock() {

@@ -42,7 +42,8 @@ pub(crate) fn each_frame(f: &mut dyn FnMut(Frame) -> bool) {
         // SAFETY: `data` is the reference passed below, alive for the whole walk.
         let f = unsafe { &mut *data.cast::<&mut dyn FnMut(Frame) -> bool>() };
         let (pc, sp) = (pc as u64, sp as u64);
-        match f(Frame { pc, sp }) {
+        // Behind the last frame there may be one without code.
+        match pc != 0 && f(Frame { pc, sp }) {
             true => GO_ON,
             false => ENOUGH,
         }

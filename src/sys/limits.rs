@@ -29,6 +29,20 @@ pub(crate) fn open_files() -> u64 {
     listed.map_or(u64::MAX, |n| n as u64)
 }
 
+/// Bytes of address space that this process may still map (`RLIMIT_AS`).
+pub(crate) fn address_space_left() -> u64 {
+    let limit = limit(libc::RLIMIT_AS as libc::c_int);
+    if limit == u64::MAX {
+        return limit;
+    }
+    // Not of `self`, as above. What cannot be read leaves nothing to be known of.
+    let pages = fs::read_to_string("/proc/thread-self/statm").ok();
+    let pages = pages.and_then(|pages| pages.split(' ').next()?.parse::<u64>().ok());
+    // SAFETY: takes no pointer.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    pages.map_or(u64::MAX, |pages| limit.saturating_sub(pages * page))
+}
+
 fn limit(resource: libc::c_int) -> u64 {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

@@ -69,6 +69,19 @@ const F_OWNER_TID: libc::c_int = 0;
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 
+/// Moves a descriptor away from 0, 1 and 2, which a program may have closed: it would write there.
+fn above_standard_streams(fd: RawFd) -> io::Result<RawFd> {
+    if fd > libc::STDERR_FILENO {
+        return Ok(fd);
+    }
+    // SAFETY: both descriptors are of an event that was opened a moment ago.
+    unsafe {
+        let moved = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1);
+        libc::close(fd);
+        super::check(moved.into()).map(|fd| fd as RawFd)
+    }
+}
+
 impl TaskClock {
     /// An event on one thread of this process, which counts its time in the kernel only
     /// `with_kernel`, and which ticks every `period`. It is silent until it is told to
@@ -103,7 +116,7 @@ impl TaskClock {
                     PERF_FLAG_FD_CLOEXEC,
                 )
             })? as RawFd;
-            Self::of(fd)
+            Self::of(above_standard_streams(fd)?)
         })
     }
 

@@ -1,11 +1,14 @@
 //! The process: its rights, its threads, its environment, its children, its end.
 
 #[cfg(feature = "capi")]
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 #[cfg(feature = "capi")]
 use std::fs;
 #[cfg(feature = "capi")]
 use std::ptr;
+
+#[cfg(feature = "capi")]
+use super::fork::has_forked;
 
 /// Whether the process runs with other rights than the user or group that started it (setuid,
 /// setgid, file capabilities), so that the environment is not to be trusted.
@@ -38,15 +41,16 @@ pub(crate) fn has_one_thread() -> bool {
 ///
 /// The calling thread is the only one.
 #[cfg(feature = "capi")]
-pub(crate) unsafe fn set_variable(variable: &'static CStr) {
+pub(crate) unsafe fn set_variable(variable: &CStr) {
     unsafe extern "C" {
         static mut environ: *const *const c_char;
     }
     let bytes = variable.to_bytes();
     let name = bytes.split_inclusive(|&b| b == b'=').next();
-    let mut array = vec![variable.as_ptr()];
+    // Programs write into their variables, as shells do: not into a literal.
+    let mut array = vec![CString::from(variable).into_raw().cast_const()];
     // SAFETY: an array of strings with a null pointer at its end, or null where it was cleared.
-    // Nobody else changes it, by the caller's contract. The new one is never freed.
+    // Nobody else changes it, by the caller's contract. What is new is never freed.
     unsafe {
         let mut old = environ;
         while !old.is_null() && !(*old).is_null() {
@@ -61,44 +65,91 @@ pub(crate) unsafe fn set_variable(variable: &'static CStr) {
     }
 }
 
-/// The children of this process that were forked from it, go on, and have executed no program
-/// since. Where the kernel does not list children (CONFIG_PROC_CHILDREN), none are found.
+/// The processes that were forked from this one, or from such a process, go on, and have executed no
+/// program since.
 #[cfg(feature = "capi")]
 pub(crate) fn forked_children() -> Vec<u32> {
+    let Some(this) = Process::of("thread-self") else {
+        return Vec::new();
+    };
+    // Where the kernel does not list children (CONFIG_PROC_CHILDREN), there are none here.
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
     let lists = threads.flatten().filter_map(|thread| {
         let children = thread.path().join("children");
         fs::read_to_string(children).ok()
     });
-    let mut children: Vec<u32> = lists
+    let mut ids: Vec<u32> = lists
         .flat_map(|list| {
             let ids = list.split_ascii_whitespace().map(str::parse);
             ids.flatten().collect::<Vec<u32>>()
         })
-        .filter(|&child| runs_code_of_its_parent(child))
+        .filter(|id| Process::of(id).is_some_and(|child| child.goes_on_without_a_program()))
         .collect();
-    children.sort_unstable();
-    children
+    // A child's children are another process's when the child ends, as a server's in the background
+    // are. What this process was executed from lies at random addresses, where no other has it.
+    if has_forked() && !this.is_forked {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let names = processes.map(|process| process.file_name());
+        let others = names.filter_map(|name| name.to_str()?.parse().ok());
+        ids.extend(others.filter(|id: &u32| {
+            Process::of(id).is_some_and(|process| {
+                process.goes_on_without_a_program()
+                    && this.memory.is_some()
+                    && process.memory == this.memory
+                    && process.started >= this.started
+            })
+        }));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// What `/proc/<id>/stat` says of a process (proc_pid_stat(5)).
+#[cfg(feature = "capi")]
+#[derive(Debug)]
+struct Process {
+    has_ended: bool,
+    /// It "forked but didn't exec", as ps(1) says (`PF_FORKNOEXEC` in include/linux/sched.h).
+    is_forked: bool,
+    /// Ticks of the clock since the system began.
+    started: u64,
+    /// Where its code and its stack begin; `None` where the caller may not know.
+    memory: Option<(u64, u64)>,
 }
 
 #[cfg(feature = "capi")]
-fn runs_code_of_its_parent(child: u32) -> bool {
-    /// "Forked but didn't exec", as ps(1) says (`PF_FORKNOEXEC` in include/linux/sched.h).
-    const HAS_NOT_EXECUTED: u64 = 0x40;
-    let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else {
-        return false;
+impl Process {
+    fn of(id: impl std::fmt::Display) -> Option<Self> {
+        const FORKED: u64 = 0x40;
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // `id (name) state …`: the state is the third field.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let memory = (number(26)?, number(28)?);
+        Some(Self {
+            has_ended: matches!(*fields.first()?, "Z" | "X"),
+            is_forked: number(9)? & FORKED != 0,
+            started: number(22)?,
+            memory: (memory.0 > 1 && memory.1 > 1).then_some(memory),
+        })
+    }
+
+    fn goes_on_without_a_program(&self) -> bool {
+        self.is_forked && !self.has_ended
+    }
+}
+
+/// Device and inode of the file behind stderr; none where it is closed.
+#[cfg(feature = "capi")]
+pub(crate) fn file_of_stderr() -> Option<(u64, u64)> {
+    // SAFETY: a `stat` is plain data, which the call fills.
+    let (result, file) = unsafe {
+        let mut file: libc::stat = std::mem::zeroed();
+        (libc::fstat(libc::STDERR_FILENO, &mut file), file)
     };
-    // `id (name) state …`: the state is the third field, the flags are the ninth
-    // (proc_pid_stat(5)).
-    let Some((_, fields)) = stat.rsplit_once(") ") else {
-        return false;
-    };
-    let mut fields = fields.split(' ');
-    let has_ended = matches!(fields.next(), Some("Z" | "X"));
-    let flags = fields
-        .nth(9 - 4)
-        .and_then(|flags| flags.parse::<u64>().ok());
-    !has_ended && flags.is_some_and(|flags| flags & HAS_NOT_EXECUTED != 0)
+    (result == 0).then_some((file.st_dev, file.st_ino))
 }
 
 /// Has `f` called when the process ends by `exit`, or by the return of `main`: before what was

@@ -351,31 +351,34 @@ pub(crate) fn unblock_all() {
     }
 }
 
-/// Runs `f`, which may write to a pipe that nobody reads: it gets an error, and the process no
-/// `SIGPIPE`.
+/// Runs `f`, which may write to a pipe that nobody reads, or more than the process may have in a
+/// file: it gets an error, and the process no `SIGPIPE` and no `SIGXFSZ`.
 #[cfg(feature = "capi")]
-pub(crate) fn without_sigpipe<T>(f: impl FnOnce() -> T) -> T {
+pub(crate) fn without_signals_of_writing<T>(f: impl FnOnce() -> T) -> T {
+    const OF_WRITING: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
     // SAFETY: the calls fill the sets before they are read, and cannot fail with these arguments.
     unsafe {
-        let mut pipe: libc::sigset_t = std::mem::zeroed();
-        let [mut old, mut pending] = [pipe; 2];
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        let is_pending = |pending: &mut libc::sigset_t| {
-            libc::sigpending(pending);
-            libc::sigismember(pending, libc::SIGPIPE) == 1
-        };
-        // One that the host has blocked stays.
-        let was_pending = is_pending(&mut pending);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut old);
-        let result = f();
-        if !was_pending && is_pending(&mut pending) {
-            let now = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let [mut old, mut pending] = [set; 2];
+        libc::sigemptyset(&mut set);
+        for signal in OF_WRITING {
+            libc::sigaddset(&mut set, signal);
         }
+        libc::sigpending(&mut pending);
+        // One that the host has blocked stays.
+        for signal in OF_WRITING {
+            if libc::sigismember(&pending, signal) == 1 {
+                libc::sigdelset(&mut set, signal);
+            }
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut old);
+        let result = f();
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // Each call takes one that waits.
+        while libc::sigtimedwait(&set, std::ptr::null_mut(), &now) > 0 {}
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         result
     }
@@ -385,6 +388,11 @@ pub(crate) fn without_sigpipe<T>(f: impl FnOnce() -> T) -> T {
 /// starts that way. Signals that a fault raises stay as they are: the host's crash reporter sees a
 /// fault of ours, too.
 pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
+    with_signals_blocked_but(&[], f)
+}
+
+/// As [`with_signals_blocked`]; those of `open` stay as they are, too.
+pub(crate) fn with_signals_blocked_but<T>(open: &[libc::c_int], f: impl FnOnce() -> T) -> T {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the calls initialize `set` before they change it, and `old` when they fill it; none
@@ -392,6 +400,9 @@ pub(crate) fn with_signals_blocked<T>(f: impl FnOnce() -> T) -> T {
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         unblock_faults(set.as_mut_ptr());
+        for &signal in open {
+            libc::sigdelset(set.as_mut_ptr(), signal);
+        }
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), old.as_mut_ptr());
     }
     let result = f();

@@ -78,6 +78,43 @@ fn a_flushed_file_is_whole_and_counts_go_on() {
 }
 
 #[test]
+fn a_profile_that_nobody_stops_is_written_at_the_exit() {
+    assert!((3..=4).contains(&ticks(&record("not_stopped"))));
+}
+
+#[test]
+fn a_stream_gets_one_profile() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = program("cc", "calls.c", directory.path());
+    let mut command = plain(&calls);
+    command.args(["flushed_to_stream", "/dev/stdout"]);
+    command.env("CPUPROFILE_FREQUENCY", "1");
+    let file = directory.path().join("stream");
+    std::fs::write(&file, succeed(&mut command).stdout).unwrap();
+    let legacy = Legacy::read(&file);
+    assert!((3..=4).contains(&legacy.counted()));
+    // Another profile behind it would look like text.
+    assert!(legacy.text.lines().all(is_mapping), "{}", legacy.text);
+}
+
+#[test]
+fn a_thread_that_blocks_all_signals_is_recorded_where_it_asks_for_that() {
+    assert!((3..=4).contains(&ticks(&record("blocked"))));
+}
+
+#[test]
+fn a_handler_that_exits_waits_until_a_flush_is_done() {
+    for _ in 0..5 {
+        assert!((3..=4).contains(&ticks(&record("exits_while_flushing"))));
+    }
+}
+
+#[test]
+fn a_stack_trace_leads_over_a_handlers_frame() {
+    record("traced_in_handler");
+}
+
+#[test]
 fn a_profile_after_another_is_clean() {
     assert!((2..=3).contains(&ticks(&record("restarted"))));
 }

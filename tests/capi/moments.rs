@@ -98,6 +98,81 @@ fn a_program_that_takes_the_signal() {
     run("uses_sigprof").has_work(2).is_quiet();
 }
 
+/// Timers send a signal that ends a program which has no handler for it.
+#[test]
+fn a_program_that_leaves_the_signal_to_the_system() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "moments.c", directory.path(), &[]);
+    for engine in ["thread_timer", "process_timer", "perf_event"] {
+        let mut command = recorded(&program, directory.path());
+        command.env("SIGPROF_ENGINE", engine);
+        succeed(command.arg("leaves_sigprof_to_the_system"));
+    }
+}
+
+#[test]
+fn a_program_that_writes_into_its_variables() {
+    run("writes_variables").has_work(1).is_quiet();
+}
+
+/// No file of ours has the number of a standard stream.
+#[test]
+fn a_program_that_has_no_standard_streams() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "moments.c", directory.path(), &[]);
+    let mut command = recorded(&program, directory.path());
+    // SAFETY: system calls alone.
+    unsafe {
+        command.pre_exec(|| {
+            (0..3).for_each(|fd| _ = libc::close(fd));
+            Ok(())
+        })
+    };
+    let output = succeed(command.arg("writes_to_closed_stderr"));
+    Moment::new(directory, output).has_work(1);
+}
+
+#[test]
+fn a_program_that_may_write_little() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "moments.c", directory.path(), &[]);
+    let mut command = recorded(&program, directory.path());
+    let said = succeed(command.arg("may_write_little")).stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.starts_with("sigprof: no profile was written: "),
+        "{said}"
+    );
+    let files = std::fs::read_dir(directory.path()).unwrap();
+    let names: Vec<String> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let is_temporary = |name: &String| name.starts_with(".sigprof-");
+    assert!(!names.iter().any(is_temporary), "{names:?}");
+}
+
+#[test]
+fn a_program_that_has_little_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "moments.c", directory.path(), &[]);
+    let mut command = recorded(&program, directory.path());
+    // The library, without optimization, takes 11 MiB of address space.
+    let limit = libc::rlimit {
+        rlim_cur: 32 << 20,
+        rlim_max: 32 << 20,
+    };
+    // SAFETY: a system call alone.
+    unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+    let said = succeed(command.arg("nothing")).stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("raise RLIMIT_AS (ulimit -v)"), "{said}");
+}
+
 #[test]
 fn a_program_that_waits_for_any_child() {
     run("has_no_children").has_work(1).is_quiet();
@@ -141,7 +216,17 @@ fn a_program_that_has_children() {
 /// As servers do that go on in the background.
 #[test]
 fn a_program_that_leaves_a_child_behind() {
-    let moment = run("daemonizes");
+    names_a_child("daemonizes");
+}
+
+/// A child's child, which is another process's by then.
+#[test]
+fn a_program_that_leaves_a_childs_child_behind() {
+    names_a_child("daemonizes_twice");
+}
+
+fn names_a_child(case: &str) {
+    let moment = run(case);
     let said = moment.has_work(1).said();
     let words: Vec<&str> = said.split([' ', ',']).collect();
     assert_eq!(words[..2], ["sigprof:", "process"], "{said}");
@@ -161,6 +246,8 @@ fn a_profile_tells_of_the_child_that_its_process_leaves_behind() {
     let file = directory.path().join("cpu.pb.gz");
     let comments = go_pprof(&go, &["-comments"], &file).stdout;
     assert!(comments.contains("goes on without a profile"), "{comments}");
+    // The thread that stops the profile looks at itself with its signals blocked.
+    assert!(!comments.contains("block the signal"), "{comments}");
 }
 
 /// A child of a program that waits for a signal to record itself has nobody that waits.
@@ -176,14 +263,15 @@ fn a_child_that_gets_the_signal_of_its_parents_profiles() {
     assert!(!moment.file().exists());
 }
 
-/// Runs `calls.c`, linked with the library, for the file `cpu`, by a user who is not the one that
-/// its process belongs to, or is.
-fn linked_by(user: Option<u32>) -> (TempDir, String) {
+/// Runs a case of `calls.c`, linked with the library, for the file `cpu`, by a user who is not the
+/// one that its process belongs to, or is.
+fn linked_by(user: Option<u32>, case: [&str; 2], variables: &[[&str; 2]]) -> (TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let calls = program("cc", "calls.c", directory.path());
     let mut command = plain(&calls);
-    command.args(["idle", ""]).current_dir(directory.path());
+    command.args(case).current_dir(directory.path());
     command.env("CPUPROFILE", "cpu");
+    command.envs(variables.iter().map(|[name, value]| (name, value)));
     if let Some(user) = user {
         // SAFETY: a system call alone.
         unsafe {
@@ -199,12 +287,22 @@ fn linked_by(user: Option<u32>) -> (TempDir, String) {
 
 #[test]
 fn a_program_with_the_rights_of_another_user() {
-    let (directory, _) = linked_by(None);
+    let idle = ["idle", ""];
+    let (directory, _) = linked_by(None, idle, &[]);
     assert!(directory.path().join("cpu").exists());
     if is_root() {
-        let (directory, said) = linked_by(Some(65534));
+        let another = Some(65534);
+        let (directory, said) = linked_by(another, idle, &[]);
         assert_eq!(said, "");
         assert!(!directory.path().join("cpu").exists());
+        // Nor are the other variables for what the program starts by itself.
+        let variables = [
+            ["CPUPROFILE_FREQUENCY", "1000"],
+            ["CPUPROFILE_TIMER_SIGNAL", "none"],
+        ];
+        let (directory, _) = linked_by(another, ["one_stack", "own"], &variables);
+        let legacy = Legacy::read(&directory.path().join("own"));
+        assert_eq!(legacy.period_us, 10_000);
     }
 }
 

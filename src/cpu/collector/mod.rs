@@ -68,6 +68,8 @@ pub(super) struct Collector {
     uses_quiet_signal: bool,
     /// The program has taken it since.
     quiet_signal_is_lost: bool,
+    /// The program has taken the signal of timers, for now at least.
+    timer_signal_is_lost: bool,
     /// Threads have clocks of their own.
     is_by_thread: bool,
     /// The clocks see user time alone.
@@ -119,6 +121,7 @@ impl Collector {
             hook: None,
             uses_quiet_signal: false,
             quiet_signal_is_lost: false,
+            timer_signal_is_lost: false,
             maps_at_start: None,
             table: StackTable::default(),
             labels: Interned::default(),
@@ -238,6 +241,7 @@ impl Collector {
         if self.uses_quiet_signal && !self.quiet_signal_is_lost {
             self.watch_quiet_signal();
         }
+        self.watch_timer_signal();
         if now >= self.next_refresh {
             // Code that no module holds is in no list of the loader's: a just-in-time compiler's,
             // which may make more at any time. Nor does anything tell that a stack is longer than
@@ -419,6 +423,23 @@ impl Collector {
         }
     }
 
+    /// Stops timers for as long as their signal is the program's: its handler would be called for
+    /// ours, or, where it has none, the signal would end the process.
+    fn watch_timer_signal(&mut self) {
+        let signal = self.recorder.signal.load(Ordering::Relaxed);
+        let is_lost = is_installed(signal, on_signal).is_ok_and(|is_ours| !is_ours);
+        if is_lost != self.timer_signal_is_lost {
+            self.timer_signal_is_lost = is_lost;
+            self.handler_replaced |= is_lost;
+            self.threads.use_timers(!is_lost);
+        }
+    }
+
+    /// Whether the signal of timers is the program's.
+    pub(super) fn has_lost_timer_signal(&self) -> bool {
+        self.timer_signal_is_lost
+    }
+
     /// Looks again for modules whose new threads can be hooked.
     fn refresh_hook(&mut self) {
         let generation = Generation::now();
@@ -439,7 +460,7 @@ impl Collector {
 
     /// Ends the clocks. Signals that are on their way can still come.
     pub(super) fn disarm(&mut self, handler_replaced: bool) {
-        self.handler_replaced = handler_replaced;
+        self.handler_replaced |= handler_replaced;
         self.hook = None;
         self.threads.refresh();
         self.threads.disarm();

@@ -8,7 +8,7 @@ use super::{Live, Threads};
 use crate::cpu::arming::{Choice, ThreadClock};
 use crate::cpu::births;
 use crate::sys::clock::Clock;
-use crate::sys::thread::identity;
+use crate::sys::thread::{current_tid, identity};
 
 /// Known threads that are looked at again in [`LOOKS_ARE_FOR`], for their names and whether they
 /// are still the same, at 11 µs each: enough to see 400 threads a second, and with more threads
@@ -90,7 +90,9 @@ impl Threads {
                 Some(ThreadClock::PerfEvent(_)) => self.arming.quiet,
                 _ => self.arming.signal,
             };
-            if thread.account.ticks != ticks || !seen.blocks(signal) {
+            // The calling thread looks with its signals blocked.
+            let blocks = seen.blocks(signal) && tid != current_tid();
+            if thread.account.ticks != ticks || !blocks {
                 live.last_look = (thread.account.ticks, cpu_ns);
             } else if used_ns > BLOCKS_AFTER_NS.max(2 * self.arming.rate.period_ns()) {
                 thread.is_blocking = true;
@@ -157,15 +159,26 @@ impl Threads {
     /// Gives threads timers in place of perf events, whose signal is somebody else's by now.
     pub(in crate::cpu) fn give_up_events(&mut self) {
         self.arming.choice = Choice::ThreadTimer;
+        self.rearm_where(|live| matches!(live.clock, Some(ThreadClock::PerfEvent(_))));
+    }
+
+    /// Takes the timers from threads, whose signal is the program's own by now; or gives them back,
+    /// where it is ours again.
+    pub(in crate::cpu) fn use_timers(&mut self, has_timers: bool) {
+        self.arming.has_timers = has_timers;
+        self.rearm_where(|live| match live.clock {
+            Some(ThreadClock::Timer(_)) => !has_timers,
+            Some(ThreadClock::PerfEvent(_)) => false,
+            None => has_timers,
+        });
+    }
+
+    /// Arms threads anew, as they are to be armed from now on, as are new ones.
+    fn rearm_where(&mut self, is_meant: impl Fn(&Live) -> bool) {
         self.recorder.births.change(self.arming);
         self.hear();
-        let has_event = |live: &Live| matches!(live.clock, Some(ThreadClock::PerfEvent(_)));
-        let tids: Vec<i32> = self
-            .live
-            .iter()
-            .filter(|(_, live)| has_event(live))
-            .map(|(&tid, _)| tid)
-            .collect();
+        let live = self.live.iter().filter(|(_, live)| is_meant(live));
+        let tids: Vec<i32> = live.map(|(&tid, _)| tid).collect();
         for tid in tids {
             self.rearm(tid);
         }

@@ -94,8 +94,9 @@ impl Snapshot {
         loop {
             let left = frames.get_mut(depth..).unwrap_or_default();
             depth += frame.run(recent, &stack, left, |place| {
+                // Others may be a handler's return, which `find` looks for.
                 self.described(place, last_code)
-                    .filter(|found| found.at != At::Nowhere)
+                    .filter(|found| matches!(found.at, At::Table { .. }))
             });
             let Some(space) = frames.get_mut(depth) else {
                 break;

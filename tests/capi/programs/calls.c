@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <gperftools/profiler.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -118,6 +119,71 @@ static void flushed(const char *file) {
   }
   /* What is flushed is a whole file: the test reads it, and the process dies without a stop. */
   kill(getpid(), SIGKILL);
+}
+
+/* The profile is written at the exit. */
+static void not_stopped(const char *file) {
+  CHECK(ProfilerStart(file));
+  ticks(3);
+}
+
+/* What cannot be written anew is written once. */
+static void flushed_to_stream(const char *file) {
+  CHECK(ProfilerStart(file));
+  for (int i = 0; i < 3; i++) {
+    ticks(1);
+    ProfilerFlush();
+  }
+  ProfilerStop();
+}
+
+static int is_blocked(int number) {
+  sigset_t now;
+  CHECK(pthread_sigmask(SIG_SETMASK, NULL, &now) == 0);
+  return sigismember(&now, number);
+}
+
+/* Whoever asks for it is recorded, and nobody's other signals are touched. */
+static void blocked(const char *file) {
+  sigset_t all;
+  sigfillset(&all);
+  CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+  CHECK(ProfilerStart(file));
+  CHECK(!is_blocked(SIGPROF) && is_blocked(SIGUSR1));
+  CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+  ProfilerRegisterThread();
+  CHECK(!is_blocked(SIGPROF) && is_blocked(SIGUSR1));
+  ticks(3);
+  ProfilerStop();
+  CHECK(pthread_sigmask(SIG_SETMASK, &all, NULL) == 0);
+  ProfilerRegisterThread();
+  CHECK(is_blocked(SIGPROF));
+}
+
+static volatile int has_flushed;
+
+static void exits(int number) {
+  (void)number;
+  exit(0);
+}
+
+static void *interrupts(void *thread) {
+  while (has_flushed < 20) sched_yield();
+  pthread_kill(*(pthread_t *)thread, SIGTERM);
+  return NULL;
+}
+
+/* As servers do when they are told to end. */
+static void exits_while_flushing(const char *file) {
+  pthread_t self = pthread_self(), other;
+  CHECK(signal(SIGTERM, exits) != SIG_ERR);
+  CHECK(ProfilerStart(file));
+  ticks(3);
+  CHECK(pthread_create(&other, NULL, interrupts, &self) == 0);
+  for (;;) {
+    ProfilerFlush();
+    has_flushed++;
+  }
 }
 
 static void restarted(const char *file) {
@@ -353,6 +419,27 @@ static void stack_traces(const char *file) {
   CHECK(is_handled == 2);
 }
 
+static int handlers_frames;
+
+static void traces(int number) {
+  (void)number;
+  void *frames[64];
+  handlers_frames = ProfilerGetStackTrace(frames, 64, 0, NULL);
+  CHECK(handlers_frames > 0 && frames[handlers_frames - 1] != NULL);
+}
+
+/* Without a context, a stack leads over the signal's frame to what was interrupted. */
+static void traced_in_handler(const char *file) {
+  CHECK(signal(SIGUSR1, traces) != SIG_ERR);
+  raise(SIGUSR1);
+  int before = handlers_frames;
+  /* Unwind rules are not compiled before the first tick. */
+  CHECK(ProfilerStart(file));
+  raise(SIGUSR1);
+  CHECK(handlers_frames == before);
+  ProfilerStop();
+}
+
 int main(int argc, char **argv) {
   static const struct {
     const char *name;
@@ -364,6 +451,11 @@ int main(int argc, char **argv) {
       {"empty", empty},
       {"one_stack", one_stack},
       {"flushed", flushed},
+      {"not_stopped", not_stopped},
+      {"flushed_to_stream", flushed_to_stream},
+      {"blocked", blocked},
+      {"exits_while_flushing", exits_while_flushing},
+      {"traced_in_handler", traced_in_handler},
       {"restarted", restarted},
       {"filtered", filtered},
       {"counter", counter},

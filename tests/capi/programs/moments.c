@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -132,6 +133,58 @@ static void spawns_with_old_environment(void) {
   }
 }
 
+/* As shells do with the variables that they take over. */
+static void writes_variables(void) {
+  for (char **variable = environ; *variable != NULL; variable++) {
+    char *equals = strchr(*variable, '=');
+    *equals = 0;
+    *equals = '=';
+  }
+  hot();
+}
+
+/* The program takes the signal, and then leaves it to the system, which would end the program. */
+static void leaves_sigprof_to_the_system(void) {
+  CHECK(signal(SIGPROF, count) != SIG_ERR);
+  sig_atomic_t before;
+  do {
+    before = deliveries;
+    hot();
+  } while (deliveries != before);
+  CHECK(signal(SIGPROF, SIG_DFL) == count);
+  hot();
+}
+
+static void writes_to_closed_stderr(void) {
+  hot();
+  CHECK(write(2, "a warning", 9) == -1 && errno == EBADF);
+}
+
+static void may_write_little(void) {
+  struct rlimit limit = {100, 100};
+  hot();
+  CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+/* The first child's child goes on, when the first child has ended. */
+static void daemonizes_twice(void) {
+  hot();
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child > 0) {
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return;
+  }
+  pid_t second = fork();
+  if (second > 0) _exit(0);
+  char byte;
+  close(ends[1]);
+  CHECK(second == 0 && read(ends[0], &byte, 1) == 0);
+}
+
 /* As servers do that go on in the background. */
 static void daemonizes(void) {
   hot();
@@ -224,7 +277,12 @@ int main(int argc, char **argv) {
       {"uses_sigprof", uses_sigprof},
       {"has_no_children", has_no_children},
       {"spawns_with_old_environment", spawns_with_old_environment},
+      {"writes_variables", writes_variables},
+      {"leaves_sigprof_to_the_system", leaves_sigprof_to_the_system},
+      {"writes_to_closed_stderr", writes_to_closed_stderr},
+      {"may_write_little", may_write_little},
       {"daemonizes", daemonizes},
+      {"daemonizes_twice", daemonizes_twice},
       {"main_thread_ends", main_thread_ends},
       {"another_thread_exits", another_thread_exits},
       {"forks", forks},
