@@ -51,7 +51,7 @@
 //! they are linked with; `include/gperftools/profiler.h` declares the functions.
 //!
 //! `http` adds the endpoints that `go tool pprof`, `google-pprof` and their like ask a running
-//! program for profiles (`http::serve`).
+//! program for profiles (`http::serve`, `http::router`).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

@@ -7,6 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[cfg(feature = "http")]
+use crate::sys::maps::Maps;
+#[cfg(feature = "http")]
+use crate::sys::modules;
 use crate::sys::modules::{Object, Segment};
 
 /// Objects that never overlapped: segments by their start.
@@ -54,6 +58,17 @@ pub(crate) struct Layouts {
 }
 
 impl Layouts {
+    /// What is loaded now, as layout 0.
+    #[cfg(feature = "http")]
+    pub(crate) fn of_now() -> Self {
+        // Without a word of what is mapped, nothing is found.
+        let objects = modules::objects(&Maps::read().unwrap_or_default());
+        let objects: Vec<Arc<Object>> = objects.into_iter().map(Arc::new).collect();
+        let mut layouts = Self::default();
+        layouts.observe(0, objects.iter());
+        layouts
+    }
+
     /// Takes note of the objects that are loaded from `epoch` on.
     pub(crate) fn observe<'o>(
         &mut self,

@@ -4,9 +4,12 @@
 mod build;
 mod flusher;
 mod layout;
+mod places;
 mod stack_table;
 
 pub(crate) use build::{Labels, Recorded, ThreadLabels, Unseen, build};
 pub(crate) use flusher::Flusher;
 pub(crate) use layout::Layouts;
+#[cfg(feature = "http")]
+pub(crate) use places::{NamedFrames, Places};
 pub(crate) use stack_table::{Stack, StackTable, State, Tag, Weight};

@@ -17,6 +17,8 @@ use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::slots::next_number;
+#[cfg(feature = "symbolize")]
+use crate::symbolize;
 use crate::sync::Mutex;
 use crate::sys::limits::address_space_left;
 use crate::sys::signal::{self, Installed};
@@ -331,7 +333,7 @@ impl Recording {
         #[cfg(feature = "symbolize")]
         if self.symbolize {
             let mut profile = profile;
-            add_names(&mut profile);
+            symbolize::add_names(&mut profile);
             return profile;
         }
         profile
@@ -413,13 +415,4 @@ fn already_stopped() -> Error {
         ErrorKind::InvalidInput,
         "this recording has been stopped before; its profile went to whoever stopped it",
     )
-}
-
-/// Names the addresses of a profile; what could not be named is said in its comments.
-#[cfg(feature = "symbolize")]
-fn add_names(profile: &mut Profile) {
-    let unnamed = crate::symbolize::symbolize(profile);
-    profile
-        .comments
-        .extend(unnamed.iter().map(ToString::to_string));
 }

@@ -1,6 +1,7 @@
 //! The pprof endpoints: a running process answers `go tool pprof`, `google-pprof` and their like.
 //!
-//! [`serve`] listens on a thread of its own:
+//! [`serve`] listens on a thread of its own; a program that serves HTTP anyway mounts [`router`] or
+//! [`Endpoints`].
 //!
 //! ```no_run
 //! # fn main() -> sigprof::Result<()> {
@@ -14,20 +15,32 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/pprof/profile?seconds=30` | the CPU time of the next seconds, from 1 to 300, as gperftools' CPU profile |
-//! | `/pprof/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |
-//! | `/pprof/cmdline` | the program and its arguments, a line each |
+//! | `/debug/pprof/` | a page that lists what there is |
+//! | `/debug/pprof/profile?seconds=30` | the CPU time of the next seconds, from 1 to 300, as profile.proto with names, in gzip; with `debug=1` the functions that cost the most, as text |
+//! | `/debug/pprof/goroutine`, `/debug/pprof/threadcreate` | a sample for each thread that lives now; with `debug=1` as text |
+//! | `/debug/pprof/allocs`, `/debug/pprof/block`, `/debug/pprof/mutex` | profiles without samples, for scrapers that ask for them unless they are told not to |
+//! | `/pprof/profile?seconds=30` | the CPU time of the next seconds as gperftools' CPU profile |
+//! | `…/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |
+//! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
 //!
 //! Nothing is recorded, and no time taken, while nobody asks.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod cmdline;
+mod endpoints;
+mod family;
+mod index;
 mod profile;
 mod query;
 mod reply;
+mod router;
 mod routes;
 mod server;
 mod symbol;
+mod threads;
 mod worker;
 
+pub use endpoints::{Answer, Endpoints};
+pub use router::router;
 pub use server::{Server, serve};

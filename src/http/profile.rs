@@ -4,36 +4,76 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
+use super::family::Family;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker::{self, Client};
 use crate::cpu::Profiler;
 use crate::{Error, Format, Result};
 
-/// Records for as long as the query says, and answers with gperftools' CPU profile.
-pub(super) async fn answer(method: &Method, query: &Query<'_>) -> Reply {
+/// Records for as long as the query says, and answers with the profile.
+pub(super) async fn answer(method: &Method, family: Family, query: &Query<'_>) -> Reply {
     let time = match query.seconds() {
         Ok(time) => time,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
+    let form = Form::of(family, query);
     if method == Method::HEAD {
-        return reply::download("cpu.prof", "");
+        return form.reply(Vec::new());
     }
-    match worker::run(move |client| record(time, &client)).await {
-        Ok(Ok(Some(file))) => reply::download("cpu.prof", file),
+    match worker::run(move |client| record(time, form, &client)).await {
+        Ok(Ok(Some(body))) => form.reply(body),
         // Nobody reads it.
         Ok(Ok(None)) => reply::text(""),
         Ok(Err(error)) | Err(error) => reply::error(reply::status_of(&error), error),
     }
 }
 
-/// The file of the next seconds; none where the client goes away before.
-fn record(time: Duration, client: &Client) -> Result<Option<Vec<u8>>, Error> {
-    let recording = Profiler::new().symbolize(false).start()?;
+/// What a profile is sent as.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    File(Format),
+    /// The functions that cost the most.
+    Top,
+}
+
+impl Form {
+    fn of(family: Family, query: &Query<'_>) -> Self {
+        match family {
+            Family::Gperftools => Self::File(Format::CpuProfile),
+            Family::Go if query.is_for_people() => Self::Top,
+            Family::Go => Self::File(Format::Pprof),
+        }
+    }
+
+    /// A file that keeps no names needs none.
+    fn has_names(self) -> bool {
+        !matches!(self, Self::File(Format::CpuProfile))
+    }
+
+    fn reply(self, body: Vec<u8>) -> Reply {
+        match self {
+            Self::File(Format::CpuProfile) => reply::download("cpu.prof", body),
+            Self::File(_) => reply::download("cpu.pb.gz", body),
+            Self::Top => reply::text(body),
+        }
+    }
+}
+
+/// The profile of the next seconds; none where the client goes away before.
+fn record(time: Duration, form: Form, client: &Client) -> Result<Option<Vec<u8>>, Error> {
+    let recording = Profiler::new().symbolize(form.has_names()).start()?;
     if !client.waits_for(time) {
         return Ok(None);
     }
-    let mut file = Vec::new();
-    recording.stop()?.write(Format::CpuProfile, &mut file)?;
-    Ok(Some(file))
+    let profile = recording.stop()?;
+    let body = match form {
+        Form::File(format) => {
+            let mut file = Vec::new();
+            profile.write(format, &mut file)?;
+            file
+        }
+        Form::Top => profile.top(0).to_string().into_bytes(),
+    };
+    Ok(Some(body))
 }

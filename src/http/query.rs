@@ -40,6 +40,13 @@ impl<'q> Query<'q> {
             })
     }
 
+    /// Whether the answer is to be a text that people read: `debug` with a number that is not 0, as
+    /// of Go.
+    pub(super) fn is_for_people(&self) -> bool {
+        let debug = self.get("debug");
+        debug.is_some_and(|debug| debug.parse::<i32>().is_ok_and(|number| number != 0))
+    }
+
     fn get(&self, name: &str) -> Option<String> {
         form_urlencoded::parse(self.0.as_bytes())
             .find(|(key, _)| key == name)

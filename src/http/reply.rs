@@ -19,6 +19,24 @@ pub(super) fn text(body: impl Into<Bytes>) -> Reply {
     whole(StatusCode::OK, TEXT, body)
 }
 
+/// A page for browsers, which runs no code and loads nothing.
+pub(super) fn html(body: String) -> Reply {
+    let mut reply = whole(StatusCode::OK, "text/html; charset=utf-8", body);
+    reply.headers_mut().insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
+    );
+    reply
+}
+
+/// What is asked for is elsewhere.
+pub(super) fn moved_to(place: &'static str) -> Reply {
+    let mut reply = whole(StatusCode::FOUND, TEXT, format!("{place}\n"));
+    let headers = reply.headers_mut();
+    headers.insert(header::LOCATION, HeaderValue::from_static(place));
+    reply
+}
+
 /// A file for the client to keep.
 pub(super) fn download(name: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = whole(StatusCode::OK, "application/octet-stream", body);

@@ -1,47 +1,99 @@
 //! Paths to endpoints.
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use http::request::Parts;
+use http::{Method, StatusCode};
 
+use super::family::Family;
 use super::query::Query;
 use super::reply::{self, Reply};
-use super::{cmdline, profile, symbol};
+use super::{absent, cmdline, index, profile, symbol, threads};
 
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const GET_AND_POST: &[Method] = &[Method::GET, Method::HEAD, Method::POST];
 
 /// Answers a request whose body is here.
-pub(super) async fn answer(request: Request<Bytes>) -> Reply {
-    let (head, body) = request.into_parts();
-    let path = head.uri.path();
-    let (allowed, endpoint) = match path {
-        "/pprof/cmdline" => (GET, Endpoint::Cmdline),
-        "/pprof/profile" => (GET, Endpoint::Profile),
-        "/pprof/symbol" => (GET_AND_POST, Endpoint::Symbol),
-        _ => {
-            return reply::error(
-                StatusCode::NOT_FOUND,
-                "there is no such endpoint; there are /pprof/profile, /pprof/symbol and /pprof/cmdline",
-            );
-        }
+pub(super) async fn answer(head: &Parts, body: Bytes) -> Reply {
+    let Some(endpoint) = Endpoint::at(head.uri.path()) else {
+        return reply::error(
+            StatusCode::NOT_FOUND,
+            "there is no such endpoint; /debug/pprof/ lists what there is",
+        );
+    };
+    let allowed = match endpoint {
+        Endpoint::Symbol => GET_AND_POST,
+        _ => GET,
     };
     if !allowed.contains(&head.method) {
         return reply::wrong_method(allowed);
     }
+    let query = Query::of(head.uri.query().unwrap_or_default());
     match endpoint {
-        Endpoint::Cmdline => cmdline::answer(),
+        Endpoint::IndexIsAt(place) => reply::moved_to(place),
+        Endpoint::Index => index::answer(&head.headers),
+        Endpoint::Cmdline(family) => cmdline::answer(family),
         Endpoint::Symbol => symbol::answer(&head.method, body).await,
-        Endpoint::Profile => {
-            let query = Query::of(head.uri.query().unwrap_or_default());
-            profile::answer(&head.method, &query).await
-        }
+        Endpoint::Profile(family) => profile::answer(&head.method, family, &query).await,
+        Endpoint::Threads(kind) => threads::answer(kind, &query).await,
+        Endpoint::Absent(family, name) => absent::answer(family, name),
     }
 }
 
 /// What a path stands for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Endpoint {
-    Cmdline,
-    Profile,
+    Index,
+    /// The index is there.
+    IndexIsAt(&'static str),
+    Cmdline(Family),
+    Profile(Family),
     Symbol,
+    Threads(&'static str),
+    Absent(Family, &'static str),
+}
+
+impl Endpoint {
+    fn at(path: &str) -> Option<Self> {
+        let (family, name) = match path.strip_prefix("/debug/pprof") {
+            Some("") => return Some(Self::IndexIsAt("pprof/")),
+            Some("/") => return Some(Self::Index),
+            Some(rest) => (Family::Go, rest.strip_prefix('/')?),
+            None if path == "/" => return Some(Self::IndexIsAt("debug/pprof/")),
+            None => (Family::Gperftools, path.strip_prefix("/pprof/")?),
+        };
+        match name {
+            "cmdline" => Some(Self::Cmdline(family)),
+            "profile" => Some(Self::Profile(family)),
+            "symbol" => Some(Self::Symbol),
+            _ => {
+                let kind = threads::kind(name).filter(|_| family == Family::Go);
+                let absent = || absent::name(family, name).map(|name| Self::Absent(family, name));
+                kind.map(Self::Threads).or_else(absent)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_whole() {
+        assert_eq!(Endpoint::at("/debug/pprof/"), Some(Endpoint::Index));
+        let profile = Endpoint::Profile(Family::Gperftools);
+        assert_eq!(Endpoint::at("/pprof/profile"), Some(profile));
+        for path in [
+            "",
+            "/pprof",
+            "/pprof/",
+            "/pprof/profile/",
+            "/pprof/goroutine",
+            "/debug/pprofile",
+            "/debug/pprof//profile",
+            "/x/debug/pprof/profile",
+        ] {
+            assert_eq!(Endpoint::at(path), None, "{path}");
+        }
+    }
 }

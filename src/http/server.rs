@@ -5,26 +5,21 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tower_service::Service;
 
-use super::reply::{self, Reply};
-use super::{routes, worker};
+use super::endpoints::Endpoints;
+use super::worker;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a client may take to send a request's line and headers, and then the body.
+/// How long a client may take to send a request's line and headers.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// The most bytes of a request's line and headers.
 const MAX_HEAD: usize = 16 * 1024;
-/// The most bytes of a request's body: 200,000 addresses.
-const MAX_BODY: usize = 4 << 20;
 /// How long nobody is let in where the system has no descriptor left.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -129,11 +124,12 @@ async fn accept(listener: tokio::net::TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                let endpoints = service_fn(|request| Endpoints::new().call(request));
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(SENT_WITHIN)
                     .max_buf_size(MAX_HEAD)
-                    .serve_connection(TokioIo::new(stream), service_fn(answer));
+                    .serve_connection(TokioIo::new(stream), endpoints);
                 // A connection that fails is the client's loss, which sees it.
                 tokio::spawn(async { drop(connection.await) });
             }
@@ -141,32 +137,4 @@ async fn accept(listener: tokio::net::TcpListener) {
             Err(_) => tokio::time::sleep(RETRY_AFTER).await,
         }
     }
-}
-
-/// Answers a request when its body is here.
-async fn answer(request: Request<Incoming>) -> Result<Reply, Infallible> {
-    let (head, body) = request.into_parts();
-    let body = timeout(SENT_WITHIN, Limited::new(body, MAX_BODY).collect()).await;
-    let body = match body {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return Ok(reply::error(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format_args!("the body must have at most {MAX_BODY} bytes"),
-            ));
-        }
-        Ok(Err(error)) => {
-            return Ok(reply::error(
-                StatusCode::BAD_REQUEST,
-                format_args!("the body cannot be read: {error}"),
-            ));
-        }
-        Err(_) => {
-            return Ok(reply::error(
-                StatusCode::REQUEST_TIMEOUT,
-                format_args!("the body must be here within {SENT_WITHIN:?}"),
-            ));
-        }
-    };
-    Ok(routes::answer(Request::from_parts(head, body)).await)
 }

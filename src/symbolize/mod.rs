@@ -103,6 +103,13 @@ pub fn symbolize(profile: &mut Profile) -> Vec<Unsymbolized> {
     allocator::giving_back(|| symbolize_objects(profile))
 }
 
+/// As [`symbolize`]; what could not be named is said in the profile's comments.
+pub(crate) fn add_names(profile: &mut Profile) {
+    let unnamed = symbolize(profile);
+    let unnamed = unnamed.iter().map(ToString::to_string);
+    profile.comments.extend(unnamed);
+}
+
 fn symbolize_objects(profile: &mut Profile) -> Vec<Unsymbolized> {
     let finder = Finder::of_this_process();
     let mut functions = Functions::of(profile);

@@ -4,10 +4,9 @@ use hashbrown::HashMap;
 
 use super::find::Finder;
 use super::{look_up, objects};
-use crate::profile::{Location, Mapping, Profile};
+use crate::aggregate::{Layouts, Places};
+use crate::profile::Profile;
 use crate::sys::allocator;
-use crate::sys::maps::Maps;
-use crate::sys::modules;
 
 /// The symbol of the function that each of these addresses lies in, as the linker has it: mangled.
 /// None where no symbol covers the address.
@@ -25,35 +24,10 @@ pub(crate) fn symbols_at(addresses: &[u64]) -> Vec<Option<String>> {
 /// A profile that holds the addresses, each once, in what is loaded now.
 fn places_of(addresses: &[u64]) -> Profile {
     let mut profile = Profile::default();
-    let mut segments = Vec::new();
-    // Without a word of what is mapped, nothing is found.
-    for object in modules::objects(&Maps::read().unwrap_or_default()) {
-        for segment in &object.code {
-            let mapping = profile.push_mapping(Mapping {
-                memory_start: segment.start,
-                memory_limit: segment.end,
-                file_offset: segment.file_offset,
-                filename: object.path.clone(),
-                build_id: object.build_id.iter().map(|b| format!("{b:02x}")).collect(),
-                ..Mapping::default()
-            });
-            segments.push((segment.start, segment.end, mapping));
-        }
-    }
-    segments.sort_unstable_by_key(|&(start, ..)| start);
-    let mut addresses = addresses.to_vec();
-    addresses.sort_unstable();
-    addresses.dedup();
-    for address in addresses {
-        let after = segments.partition_point(|&(start, ..)| start <= address);
-        let segment = segments[..after].last();
-        if let Some(&(_, _, mapping)) = segment.filter(|&&(_, end, _)| address < end) {
-            profile.push_location(Location {
-                mapping: Some(mapping),
-                address,
-                ..Location::default()
-            });
-        }
+    let layouts = Layouts::of_now();
+    let mut places = Places::new(&mut profile, &layouts);
+    for &address in addresses {
+        places.locate(&mut profile, 0, address);
     }
     profile
 }

@@ -219,16 +219,20 @@ fn child_that_sees_user_time_alone() {
             times.of_threads(&ran.name, KERNEL),
         );
         figure!(
-            "{}: user {:.4}, kernel {:.4} of {:?}",
+            "{}: user {:.4}, kernel {:.4} of {:?}, stolen {:?}",
             ran.name,
             ratio(user, ran.cpu),
             ratio(kernel, ran.cpu),
-            ran.cpu
+            ran.cpu,
+            outcome.stolen
         );
         let all = ratio(user + kernel, ran.cpu);
+        // Such an event goes on while a hypervisor keeps the CPU to itself, and no clock of user
+        // time tells by how much.
+        let most = 1.0 + TOLERANCE + ratio(outcome.stolen, ran.cpu);
         assert!(
-            (all - 1.0).abs() <= TOLERANCE,
-            "{}: {all:.4}\n{}",
+            all >= 1.0 - TOLERANCE && all <= most,
+            "{}: {all:.4}, at most {most:.4}\n{}",
             ran.name,
             outcome.stats
         );

@@ -23,6 +23,88 @@ fn the_command_line_has_an_argument_a_line() {
 }
 
 #[test]
+fn the_command_line_of_gos_path_has_nuls_between_arguments() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let answer = ask(server.local_addr(), "GET", "/debug/pprof/cmdline", b"");
+    let arguments: Vec<String> = std::env::args().collect();
+    assert_eq!(answer.text(), arguments.join("\0"));
+}
+
+#[test]
+fn the_index_lists_what_is_answered() {
+    let served = Served::new();
+    let address = served.address();
+    for (path, place) in [("/", "debug/pprof/"), ("/debug/pprof", "pprof/")] {
+        let answer = ask(address, "GET", path, b"");
+        assert_eq!(
+            (answer.status, answer.header("location")),
+            (302, Some(place))
+        );
+    }
+    let index = ask(address, "GET", "/debug/pprof/", b"");
+    assert_eq!(
+        index.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    let links = index.text().split("href=\"").skip(1);
+    let links: Vec<String> = links
+        .map(|link| link.split('"').next().unwrap().replace("&amp;", "&"))
+        .collect();
+    assert!(links.len() > 5, "{}", index.text());
+    for link in links {
+        let path = match link.strip_prefix("../..") {
+            Some(path) => path.to_string(),
+            None => format!("/debug/pprof/{link}"),
+        };
+        // No longer than it takes.
+        let path = path.replace("=30", "=1").replace("=5", "=1");
+        let answer = ask(address, "GET", &path, b"");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert!(!answer.body.is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn a_profile_of_gos_path_has_names_and_one_for_people_is_text() {
+    let served = Served::new();
+    let ask = |path| ask(served.address(), "GET", path, b"");
+    let answer = ask("/debug/pprof/profile?seconds=1");
+    let disposition = answer.header("content-disposition");
+    assert_eq!(disposition, Some("attachment; filename=\"cpu.pb.gz\""));
+    assert_eq!(answer.body[..2], [0x1f, 0x8b], "gzip");
+    let profile = Profile::read(&answer.body).unwrap();
+    let top = profile.top(0);
+    for function in ["burn_sixty", "burn_twenty_five"] {
+        let rows = top.rows();
+        assert!(rows.iter().any(|row| row.name.contains(function)), "{top}");
+    }
+    let top = ask("/debug/pprof/profile?seconds=1&debug=1");
+    assert!(top.text().contains("burn_sixty"), "{}", top.text());
+    assert!(top.text().contains("flat%"), "{}", top.text());
+}
+
+#[test]
+fn scrapers_get_a_profile_of_what_is_not_recorded_and_people_a_sentence() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let ask = |path: &str| ask(server.local_addr(), "GET", path, b"");
+    for kind in ["allocs", "block", "mutex"] {
+        let answer = ask(&format!("/debug/pprof/{kind}"));
+        let profile = Profile::read(&answer.body).unwrap();
+        assert_eq!(profile.sample_count(), 0);
+        assert!(profile.duration_nanos > 0);
+        assert!(profile.comments[0].contains(kind), "{:?}", profile.comments);
+    }
+    for family in ["/pprof", "/debug/pprof"] {
+        for kind in ["heap", "growth", "contention"] {
+            let answer = ask(&format!("{family}/{kind}"));
+            assert_eq!(answer.status, 404);
+            assert_eq!(answer.header("x-go-pprof"), Some("1"));
+            assert!(answer.text().contains(kind), "{}", answer.text());
+        }
+    }
+}
+
+#[test]
 fn symbols_are_the_linkers() {
     let server = serve("127.0.0.1:0").unwrap();
     let ask = |method, body: &str| {
@@ -79,7 +161,9 @@ fn what_cannot_be_is_said_in_a_sentence() {
         ("GET", "/pprof/profile?seconds=301", 400),
         ("GET", "/pprof/profile?seconds=NaN", 400),
         ("GET", "/pprof/nothing", 404),
-        ("GET", "/", 404),
+        ("GET", "/debug/pprof/nothing", 404),
+        ("GET", "/debug/pprof/profile?seconds=1e9", 400),
+        ("POST", "/debug/pprof/", 405),
         ("POST", "/pprof/profile", 405),
         ("DELETE", "/pprof/symbol", 405),
     ] {

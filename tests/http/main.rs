@@ -8,6 +8,11 @@ mod support;
 #[path = "../support/work.rs"]
 mod work;
 
+#[allow(dead_code, reason = "its `main` is the example's")]
+#[path = "../../examples/http_server.rs"]
+mod http_server;
+
+mod application;
 mod client;
 mod endpoints;
 mod served;

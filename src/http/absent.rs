@@ -1,0 +1,70 @@
+//! What this program has no profiles of, and says so.
+//!
+//! Scrapers ask for `allocs`, `block` and `mutex` unless they are told not to, and take a target
+//! that refuses one for broken. So these answer as Go's do where nothing is recorded: with a
+//! profile without samples, whose comment says why. All others are asked for by people, who get
+//! that sentence.
+
+use http::StatusCode;
+
+use super::family::Family;
+use super::reply::{self, Reply};
+use crate::Format;
+use crate::profile::{Profile, ValueType};
+use crate::sys::clock::Clock;
+
+/// Names of endpoints that gperftools has, too.
+const OF_BOTH: [&str; 3] = ["heap", "growth", "contention"];
+/// Names of endpoints that only Go has.
+const OF_GO: [&str; 3] = ["allocs", "block", "mutex"];
+
+/// The endpoint of this name.
+pub(super) fn name(family: Family, name: &str) -> Option<&'static str> {
+    let of_go = OF_GO.into_iter().filter(|_| family == Family::Go);
+    OF_BOTH
+        .into_iter()
+        .chain(of_go)
+        .find(|known| *known == name)
+}
+
+/// A sentence, or where scrapers ask a profile without samples.
+pub(super) fn answer(family: Family, name: &'static str) -> Reply {
+    let sentence = sentence(name);
+    if family == Family::Gperftools || !OF_GO.contains(&name) {
+        return reply::error(StatusCode::NOT_FOUND, sentence);
+    }
+    let mut file = Vec::new();
+    match empty(name, sentence).write(Format::Pprof, &mut file) {
+        Ok(()) => reply::download("empty.pb.gz", file),
+        Err(error) => reply::error(reply::status_of(&error), error),
+    }
+}
+
+fn sentence(name: &str) -> String {
+    format!("this version of sigprof records no {name} profile; /debug/pprof/ lists what there is")
+}
+
+/// A profile of this kind that nothing was recorded for.
+fn empty(name: &str, comment: String) -> Profile {
+    let types: &[(&'static str, &'static str)] = match name {
+        "allocs" => &[
+            ("alloc_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("inuse_space", "bytes"),
+        ],
+        _ => &[("contentions", "count"), ("delay", "nanoseconds")],
+    };
+    let value_type = |&(r#type, unit): &(&'static str, &'static str)| ValueType::new(r#type, unit);
+    let mut profile = Profile::new(types.iter().map(value_type).collect());
+    profile.period_type = match name {
+        "allocs" => ValueType::new("space", "bytes"),
+        _ => ValueType::new("contentions", "count"),
+    };
+    profile.period = 1;
+    profile.time_nanos = Clock::REALTIME.now_ns().unwrap_or(0) as i64;
+    // Scrapers refuse a profile that took no time.
+    profile.duration_nanos = 1;
+    profile.comments.push(comment);
+    profile
+}

@@ -1,0 +1,97 @@
+//! The page that lists what can be had.
+
+use std::fmt::Write as _;
+
+use http::HeaderMap;
+use http::header::HOST;
+
+use super::reply::{self, Reply};
+
+/// Path below this page, and what it answers.
+const ENDPOINTS: [(&str, &str); 8] = [
+    (
+        "profile?seconds=30",
+        "the CPU time of the next 30 seconds, as profile.proto in gzip",
+    ),
+    (
+        "profile?seconds=5&debug=1",
+        "the functions that took most of the next 5 seconds, as text",
+    ),
+    (
+        "goroutine",
+        "the threads that live now, as profile.proto in gzip",
+    ),
+    ("goroutine?debug=1", "the same as text"),
+    ("threadcreate", "the same by its other name"),
+    ("cmdline", "the program and its arguments"),
+    (
+        "symbol",
+        "symbols of addresses, for clients without the binary",
+    ),
+    (
+        "../../pprof/profile?seconds=30",
+        "the CPU time of the next 30 seconds, as gperftools' CPU profile",
+    ),
+];
+
+/// The page.
+pub(super) fn answer(headers: &HeaderMap) -> Reply {
+    reply::html(page(headers))
+}
+
+fn page(headers: &HeaderMap) -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let program = program.file_name().unwrap_or_default().to_string_lossy();
+    let title = format!("{} ({})", escaped(&program), std::process::id());
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = escaped(host.unwrap_or("host:port"));
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}: profiles</title>\n\
+         <style>body {{ font-family: sans-serif; margin: 2em }} td {{ padding: 0.2em 2em 0.2em 0 }}</style></head>\n\
+         <body>\n<h1>{title}</h1>\n<table>\n"
+    );
+    for (path, what) in ENDPOINTS {
+        let path = escaped(path);
+        let name = path.trim_start_matches("../..");
+        // Into a string, which takes everything.
+        let _ = writeln!(
+            page,
+            "<tr><td><a href=\"{path}\">{name}</a></td><td>{what}</td></tr>"
+        );
+    }
+    let _ = write!(
+        page,
+        "</table>\n<p>From a shell:</p>\n<pre>go tool pprof -http=: http://{host}/debug/pprof/profile?seconds=30\n\
+         google-pprof --text {host}</pre>\n</body>\n</html>\n"
+    );
+    page
+}
+
+/// Text for HTML, inside elements and attributes.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_sends_is_no_markup() {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, "<script>\"&".parse().unwrap());
+        let page = page(&headers);
+        assert!(!page.contains("<script>"));
+        assert!(page.contains("http://&lt;script&gt;&quot;&amp;/debug/pprof/"));
+    }
+}

@@ -1,0 +1,30 @@
+//! The endpoints in an application of axum's.
+
+use axum::Router;
+
+use super::endpoints::Endpoints;
+
+/// The [endpoints](super), to be merged into an application of axum's:
+///
+/// ```no_run
+/// # async fn application() -> std::io::Result<()> {
+/// let application = axum::Router::new()
+///     // … the application's own routes …
+///     .merge(sigprof::http::router());
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// axum::serve(listener, application).await
+/// # }
+/// ```
+///
+/// They say much of the program, and let who asks spend its time: keep them from strangers.
+pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    let paths = [
+        "/pprof/{endpoint}",
+        "/debug/pprof",
+        "/debug/pprof/",
+        "/debug/pprof/{endpoint}",
+    ];
+    paths.into_iter().fold(Router::new(), |router, path| {
+        router.route_service(path, Endpoints::new())
+    })
+}

@@ -1,0 +1,121 @@
+//! `threadcreate` and `goroutine`: the threads that live now.
+//!
+//! A thread that waits in a system call is seen there by what the kernel says of it
+//! (proc_pid_syscall(5)); no thread is disturbed.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use super::query::Query;
+use super::reply::{self, Reply};
+use super::worker;
+use crate::aggregate::{Layouts, NamedFrames, Places};
+use crate::error::{Error, ErrorKind, Result};
+use crate::profile::{Label, LabelValue, Profile, ValueType};
+use crate::sys::clock::Clock;
+use crate::sys::thread::{TaskDir, identity, waiting_at};
+use crate::{Format, symbolize};
+
+/// The endpoints' names, which are those of their sample types, too. Go has two of them, for two
+/// kinds of threads; here there is one kind.
+const KINDS: [&str; 2] = ["threadcreate", "goroutine"];
+
+/// The endpoint of this name.
+pub(super) fn kind(name: &str) -> Option<&'static str> {
+    KINDS.into_iter().find(|kind| *kind == name)
+}
+
+/// A profile with a sample for each thread, or a text.
+pub(super) async fn answer(kind: &'static str, query: &Query<'_>) -> Reply {
+    let is_for_people = query.is_for_people();
+    let body = worker::run(move |_| {
+        let mut profile = profile(kind)?;
+        symbolize::add_names(&mut profile);
+        if is_for_people {
+            return Ok(text(&profile).into_bytes());
+        }
+        let mut file = Vec::new();
+        profile.write(Format::Pprof, &mut file)?;
+        Ok::<_, Error>(file)
+    });
+    match body.await {
+        Ok(Ok(text)) if is_for_people => reply::text(text),
+        Ok(Ok(file)) => reply::download("threads.pb.gz", file),
+        Ok(Err(error)) | Err(error) => reply::error(reply::status_of(&error), error),
+    }
+}
+
+fn profile(kind: &'static str) -> Result<Profile> {
+    let begin = Instant::now();
+    let unlisted = |error| {
+        let message = "the threads cannot be listed in /proc/self/task";
+        Error::with_source(ErrorKind::Os, message, error)
+    };
+    let mut tids = Vec::new();
+    let mut tasks = TaskDir::open().map_err(unlisted)?;
+    tasks.list(&mut tids).map_err(unlisted)?;
+
+    let count = ValueType::new(kind, "count");
+    let mut profile = Profile::new(vec![count.clone()]);
+    profile.period_type = count;
+    profile.period = 1;
+    profile.time_nanos = Clock::REALTIME.now_ns().unwrap_or(0) as i64;
+    let layouts = Layouts::of_now();
+    let mut places = Places::new(&mut profile, &layouts);
+    let mut named = NamedFrames::default();
+    let [thread, thread_id, state, unit] =
+        ["thread", "thread_id", "state", "id"].map(|key| profile.intern(key));
+    for tid in tids {
+        let address = waiting_at(tid);
+        let Some(seen) = identity(tid).filter(|seen| !seen.has_ended) else {
+            continue;
+        };
+        let does = match seen.is_running {
+            true => "running",
+            false => "waiting",
+        };
+        let place = match address {
+            Some(address) => places.locate(&mut profile, 0, address),
+            None if seen.is_running => named.of(&mut profile, "[running]"),
+            None => named.of(&mut profile, "[waiting]"),
+        };
+        let labels = [
+            (thread, LabelValue::Str(profile.intern(&seen.name))),
+            (
+                thread_id,
+                LabelValue::Num {
+                    value: tid.into(),
+                    unit,
+                },
+            ),
+            (state, LabelValue::Str(profile.intern(does))),
+        ];
+        let labels = labels.map(|(key, value)| Label { key, value });
+        profile.push_sample(&[place], &[1], &labels);
+    }
+    // Scrapers refuse a profile that took no time.
+    profile.duration_nanos = begin.elapsed().as_nanos().max(1) as i64;
+    Ok(profile)
+}
+
+/// A line a thread: id, state, name, and the function that it waits in.
+fn text(profile: &Profile) -> String {
+    let mut text = format!("{} threads\n", profile.sample_count());
+    for sample in profile.samples() {
+        let of = |label: &Label| match label.value {
+            LabelValue::Str(text) => profile.string(text).to_string(),
+            LabelValue::Num { value, .. } => value.to_string(),
+        };
+        let [name, id, state] = [0, 1, 2].map(|i| sample.labels.get(i).map_or(String::new(), of));
+        let location = profile.location(sample.stack[0]);
+        let place = match location.lines.first() {
+            Some(line) => profile
+                .string(profile.function(line.function).name)
+                .to_string(),
+            None => format!("{:#x}", location.address),
+        };
+        // Into a string, which takes everything.
+        let _ = writeln!(text, "{id:>8} {state} {name:<15} {place}");
+    }
+    text
+}
