@@ -194,8 +194,9 @@ impl Recorder {
     fn new() -> io::Result<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Two a CPU, so that a handler that was preempted with its lane does not keep the next one
-        // from recording.
-        let lanes = (2 * cpus).next_power_of_two().clamp(8, 32);
+        // from recording; and enough for the threads that may begin before the flusher hears of
+        // them: with 8, in a storm of births, one in 20,000 lost all of its ticks.
+        let lanes = (2 * cpus).next_power_of_two().clamp(16, 32);
         let recorder = Self {
             rack: Rack::new(MOST_LANES, LANE_WORDS),
             snapshot: Published::new(),
