@@ -194,6 +194,26 @@ fn each_process_has_its_id_in_the_name_where_that_is_asked_for() {
 }
 
 #[test]
+fn each_process_of_a_job_has_its_place_in_the_name() {
+    for (variables, suffix) in [
+        (&[("PMIX_RANK", "3")][..], ".rank-3"),
+        (
+            &[("SLURM_JOB_ID", "9"), ("SLURM_PROCID", "4")],
+            ".slurmid-4",
+        ),
+        (&[("SLURM_JOB_ID", "9")], "_PID"),
+        (&[("OMPI_HOME", "/opt/openmpi")], "_PID"),
+        (&[("PMI_RANK", "5")], ".rank-5"),
+    ] {
+        let works = Works::new();
+        let path = [("CPUPROFILE", "cpu")];
+        let (ids, said) = works.run(0, 0, &[&path, variables].concat());
+        let expected = format!("cpu{}", suffix.replace("PID", &ids[0].to_string()));
+        assert_eq!(works.files(), [expected], "{variables:?}: {said}");
+    }
+}
+
+#[test]
 fn a_signal_starts_and_stops_profiles() {
     let directory = tempfile::tempdir().unwrap();
     let toggled = compiled("cc", "toggled.c", directory.path(), &[]);
