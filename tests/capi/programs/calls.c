@@ -204,24 +204,24 @@ static int filter(void *arg) {
   return is_wanted;
 }
 
-/* A filter that drops all ticks leaves nothing, whenever the clock ticks. */
-static void empty(const char *file) {
-  volatile int calls = 0;
+static void start_filtered(const char *file, volatile int *calls) {
   struct ProfilerOptions options;
   memset(&options, 0, sizeof options);
   options.filter_in_thread = filter;
-  options.filter_in_thread_arg = (void *)&calls;
+  options.filter_in_thread_arg = (void *)calls;
   CHECK(ProfilerStartWithOptions(file, &options));
+}
+
+/* A filter that drops all ticks leaves nothing, whenever the clock ticks. */
+static void empty(const char *file) {
+  volatile int calls = 0;
+  start_filtered(file, &calls);
   ProfilerStop();
 }
 
 static void filtered(const char *file) {
   volatile int calls = 0;
-  struct ProfilerOptions options;
-  memset(&options, 0, sizeof options);
-  options.filter_in_thread = filter;
-  options.filter_in_thread_arg = (void *)&calls;
-  CHECK(ProfilerStartWithOptions(file, &options));
+  start_filtered(file, &calls);
   ticks(5);
   CHECK(calls >= 5);
   CHECK(state().samples_gathered == 0);

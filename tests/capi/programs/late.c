@@ -4,17 +4,8 @@
  */
 #include <dlfcn.h>
 #include <stdio.h>
-#include <time.h>
 
-__attribute__((noinline)) static void hot(void) {
-  static volatile unsigned long sink;
-  struct timespec begun, now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
-  do {
-    for (int i = 0; i < 10000; i++) sink += i * sink;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  } while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < 200);
-}
+#include "hot.h"
 
 int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
@@ -22,7 +13,7 @@ int main(int argc, char **argv) {
       printf("%s\n", dlerror());
       continue;
     }
-    hot();
+    hot(200);
   }
   return 0;
 }

@@ -16,8 +16,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "hot.h"
 
 #define CHECK(condition)                                                   \
   do {                                                                     \
@@ -32,50 +33,40 @@ static char **first_environ;
 
 __attribute__((constructor)) static void remember(void) { first_environ = environ; }
 
-__attribute__((noinline)) static void hot(void) {
-  static volatile unsigned long sink;
-  struct timespec begun, now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
-  do {
-    for (int i = 0; i < 10000; i++) sink += i * sink;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  } while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < 200);
-}
-
-static void nothing(void) { hot(); }
+static void nothing(void) { hot(200); }
 
 /* Whatever takes the numbers of descriptors that were closed is the program's, and stays whole. */
 static void closes_descriptors(void) {
-  hot();
+  hot(200);
   for (int fd = 0; fd < 1024; fd++) close(fd);
   int files[40];
   for (int i = 0; i < 40; i++) {
     files[i] = open("data", O_CREAT | O_RDWR | O_APPEND, 0600);
     CHECK(files[i] == i && write(files[i], "x", 1) == 1);
   }
-  hot();
+  hot(200);
   struct stat data;
   CHECK(fstat(0, &data) == 0 && data.st_size == 40);
 }
 
 static void changes_root(void) {
-  hot();
+  hot(200);
   CHECK(mkdir("root", 0700) == 0 && chroot("root") == 0 && chdir("/") == 0);
-  hot();
+  hot(200);
 }
 
 static void changes_user(void) {
-  hot();
+  hot(200);
   CHECK(setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0);
-  hot();
+  hot(200);
 }
 
 static void blocks_signals(void) {
   sigset_t all;
   sigfillset(&all);
-  hot();
+  hot(200);
   CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
-  hot();
+  hot(200);
   sigset_t now;
   CHECK(sigprocmask(SIG_SETMASK, NULL, &now) == 0);
   /* What the C library tells of the mask. */
@@ -94,12 +85,12 @@ static void count(int number) {
 
 /* The program's own handler for SIGPROF, and its own signals, are served as without us. */
 static void uses_sigprof(void) {
-  hot();
+  hot(200);
   struct sigaction action, now;
   memset(&action, 0, sizeof action);
   action.sa_handler = count;
   CHECK(sigaction(SIGPROF, &action, NULL) == 0);
-  hot();
+  hot(200);
   sig_atomic_t before = deliveries;
   for (int i = 0; i < 5; i++) raise(SIGPROF);
   CHECK(deliveries >= before + 5);
@@ -111,14 +102,14 @@ static void has_no_children(void) {
   memset(&action, 0, sizeof action);
   action.sa_handler = count;
   CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
-  hot();
+  hot(200);
   CHECK(waitpid(-1, NULL, __WALL) == -1 && errno == ECHILD);
   CHECK(deliveries == 0);
 }
 
 /* Pointers into the environment that the program took before `main` stay good. */
 static void spawns_with_old_environment(void) {
-  hot();
+  hot(200);
   int found = 0;
   for (char **variable = first_environ; *variable != NULL; variable++)
     found |= strncmp(*variable, "CPUPROFILE=", 11) == 0;
@@ -140,7 +131,7 @@ static void writes_variables(void) {
     *equals = 0;
     *equals = '=';
   }
-  hot();
+  hot(200);
 }
 
 /* The program takes the signal, and then leaves it to the system, which would end the program. */
@@ -149,26 +140,26 @@ static void leaves_sigprof_to_the_system(void) {
   sig_atomic_t before;
   do {
     before = deliveries;
-    hot();
+    hot(200);
   } while (deliveries != before);
   CHECK(signal(SIGPROF, SIG_DFL) == count);
-  hot();
+  hot(200);
 }
 
 static void writes_to_closed_stderr(void) {
-  hot();
+  hot(200);
   CHECK(write(2, "a warning", 9) == -1 && errno == EBADF);
 }
 
 static void may_write_little(void) {
   struct rlimit limit = {100, 100};
-  hot();
+  hot(200);
   CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
 /* The first child's child goes on, when the first child has ended. */
 static void daemonizes_twice(void) {
-  hot();
+  hot(200);
   int ends[2];
   CHECK(pipe(ends) == 0);
   pid_t child = fork();
@@ -187,7 +178,7 @@ static void daemonizes_twice(void) {
 
 /* As servers do that go on in the background. */
 static void daemonizes(void) {
-  hot();
+  hot(200);
   int ends[2];
   CHECK(pipe(ends) == 0);
   pid_t child = fork();
@@ -202,11 +193,11 @@ static void daemonizes(void) {
 /* The code of a library that is loaded late is found without the main thread, too. */
 static void *works_without_main(void *argument) {
   struct timespec a_while = {0, 100000000};
-  hot();
+  hot(200);
   nanosleep(&a_while, NULL);
   CHECK(dlopen("libutil.so.1", RTLD_NOW) != NULL);
   nanosleep(&a_while, NULL);
-  hot();
+  hot(200);
   return argument;
 }
 
@@ -223,7 +214,7 @@ static void main_thread_ends(void) {
 
 /* Another thread ends the process, while this one works. */
 static void *ends_it(void *argument) {
-  hot();
+  hot(200);
   exit(0);
   return argument;
 }
@@ -231,17 +222,17 @@ static void *ends_it(void *argument) {
 static void another_thread_exits(void) {
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, ends_it, NULL) == 0);
-  for (;;) hot();
+  for (;;) hot(200);
 }
 
 /* Children that are forked and go on as this program, and end by `exit`. */
 static void forks(void) {
-  hot();
+  hot(200);
   for (int i = 0; i < 3; i++) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-      hot();
+      hot(200);
       exit(0);
     }
     int status;
@@ -256,7 +247,7 @@ static void signals_child(void) {
   if (child == 0) {
     for (int i = 0; i < 3; i++) {
       CHECK(raise(SIGUSR2) == 0);
-      hot();
+      hot(200);
     }
     exit(0);
   }

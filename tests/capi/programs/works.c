@@ -5,18 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-__attribute__((noinline)) void hot(long ms) {
-  static volatile unsigned long sink;
-  struct timespec begun, now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
-  do {
-    for (int i = 0; i < 10000; i++) sink += i * sink;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  } while ((now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000 < ms);
-}
+#include "hot.h"
 
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
