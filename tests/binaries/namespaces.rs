@@ -13,7 +13,12 @@ const SPIN: &str = "unsigned spin(unsigned n) { unsigned x = 1; for (unsigned i 
 unsigned through(unsigned n) { volatile unsigned r = spin(n); return r + 1; }
 ";
 
-type Spin = extern "C" fn(libc::c_uint) -> libc::c_uint;
+/// A library's `through`, which calls its `spin`.
+#[derive(Clone, Copy, Debug)]
+struct Spin {
+    through: extern "C" fn(libc::c_uint) -> libc::c_uint,
+    spin: u64,
+}
 
 /// Opens a library, in the program's namespace or in one of its own.
 fn open(path: &CString, apart: bool) -> Spin {
@@ -24,19 +29,45 @@ fn open(path: &CString, apart: bool) -> Spin {
             false => libc::dlopen(path.as_ptr(), libc::RTLD_NOW),
         };
         assert!(!library.is_null());
-        std::mem::transmute::<*mut libc::c_void, Spin>(function(library, c"through"))
+        Spin {
+            through: std::mem::transmute::<
+                *mut libc::c_void,
+                extern "C" fn(libc::c_uint) -> libc::c_uint,
+            >(function(library, c"through")),
+            spin: function(library, c"spin") as u64,
+        }
+    }
+}
+
+impl Spin {
+    fn address(self) -> u64 {
+        self.through as usize as u64
+    }
+
+    /// How many of the library's functions are in a stack whose leaf is at `address`: `through`
+    /// alone, or `spin` (or the stub that jumps to it) and `through`.
+    fn depth_at(self, address: u64) -> usize {
+        let is_through = match self.address() > self.spin {
+            true => address >= self.address(),
+            false => (self.address()..self.spin).contains(&address),
+        };
+        if is_through { 1 } else { 2 }
     }
 }
 
 #[inline(never)]
 fn call(spin: Spin) {
     for _ in 0..20 {
-        std::hint::black_box(spin(20_000_000));
+        std::hint::black_box((spin.through)(20_000_000));
+    }
+    // Each instruction of both functions is a leaf now and then.
+    for _ in 0..20_000_000 {
+        std::hint::black_box((spin.through)(0));
     }
 }
 
 /// Of the samples in the page of a function's code: all, and those that are whole, with `call`
-/// behind the library's two functions.
+/// behind the library's functions.
 fn count(profile: &Profile, spin: Spin) -> [i64; 2] {
     let page = |address: u64| address & !0xfff;
     let mut counts = [0; 2];
@@ -46,16 +77,20 @@ fn count(profile: &Profile, spin: Spin) -> [i64; 2] {
             .iter()
             .map(|&id| profile.location(id).address)
             .collect();
-        if page(stack[0]) != page(spin as usize as u64) {
+        if page(stack[0]) != page(spin.address()) {
             continue;
         }
         counts[0] += sample.values[0];
         let call = call as *const () as u64;
         let is_called = stack
-            .get(2)
+            .get(spin.depth_at(stack[0]))
             .is_some_and(|&a| (call..call + 512).contains(&a));
         let is_cut_short = stack.last() == Some(&0);
-        counts[1] += sample.values[0] * i64::from(is_called && !is_cut_short);
+        if is_called && !is_cut_short {
+            counts[1] += sample.values[0];
+        } else {
+            eprintln!("not whole: {stack:x?}, where {spin:x?} was called");
+        }
     }
     counts
 }
@@ -72,7 +107,7 @@ fn record(spins: &[Spin]) -> Profile {
 }
 
 fn filename_at(profile: &Profile, spin: Spin) -> &str {
-    let address = spin as usize as u64;
+    let address = spin.address();
     let mapping = profile
         .mappings()
         .iter()
@@ -125,7 +160,7 @@ fn child_with_a_namespace() {
         let path = library(directory.path(), file, SPIN, &["-fno-inline", flag]);
         let path = as_c_string(&path);
         let spins = [open(&path, false), open(&path, true)];
-        assert_ne!(spins[0] as usize, spins[1] as usize);
+        assert_ne!(spins[0].address(), spins[1].address());
         let profile = record(&spins);
         let [all, whole] = count(&profile, spins[0]);
         assert!(all >= 20 && whole == all, "{whole} of {all}");
