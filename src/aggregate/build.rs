@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::places::{NamedFrames, Places};
-use super::{Layouts, StackTable, State, Tag, Weight};
+use super::{Layouts, Stack, StackTable, State, Sums, Tag, Weight};
 use crate::profile::{Label, LabelValue, LocationId, Profile, SliceTable, StringId, ValueType};
 use crate::unwind::StopReason;
 
@@ -25,7 +25,7 @@ pub(crate) struct Recorded {
     pub(crate) start_realtime_ns: u64,
     pub(crate) duration_ns: u64,
     pub(crate) comments: Vec<String>,
-    /// What is to be made of the time in `table`: a fraction of it, the same for all.
+    /// What is to be made of the time in `sums`: a fraction of it, the same for all.
     pub(crate) worth: (u64, u64),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Unseen {
     pub(crate) weight: Weight,
 }
 
-/// Labels by the numbers that `table` counted under.
+/// Labels by the numbers that samples are counted under.
 pub(crate) trait Labels {
     /// What a thread's samples are labelled with.
     fn of_thread(&self, serial: u32) -> Option<ThreadLabels>;
@@ -47,9 +47,10 @@ pub(crate) trait Labels {
     fn of_set(&self, number: u32) -> &[(String, String)];
 }
 
-/// Makes a profile of what `table` counted, and of what it did not see.
+/// Makes a profile of what `sums` has of the chains of `table`, and of what was not seen.
 pub(crate) fn build(
     table: &StackTable,
+    sums: &Sums,
     layouts: &Layouts,
     labels: &impl Labels,
     unseen: &[Unseen],
@@ -70,30 +71,30 @@ pub(crate) fn build(
     let mut unseen_frames = NamedFrames::default();
     let mut stacks = SliceTable::<LocationId>::default();
     let mut stack = Vec::new();
-    // Chains of two layouts can turn out to be one stack of the profile.
-    let stack_of_chain: Vec<u32> = table
-        .chains()
-        .map(|chain| {
-            stack.clear();
-            stack.extend(chain.frames.iter().enumerate().map(|(depth, &frame)| {
-                // A return address points behind its call; one less is inside it (see `Location`).
-                let address = if depth == 0 {
-                    frame
-                } else {
-                    frame.wrapping_sub(1)
-                };
-                places.locate(&mut profile, chain.layout, address)
-            }));
-            // So that a part of a stack never looks like a whole one.
-            stack.extend(why_truncated(chain.ended).map(|why| unseen_frames.of(&mut profile, why)));
-            stacks.intern(&stack)
-        })
-        .collect();
+    let mut stack_of = |profile: &mut Profile, chain: Stack<'_>| {
+        stack.clear();
+        stack.extend(chain.frames.iter().enumerate().map(|(depth, &frame)| {
+            // A return address points behind its call; one less is inside it (see `Location`).
+            let address = if depth == 0 {
+                frame
+            } else {
+                frame.wrapping_sub(1)
+            };
+            places.locate(profile, chain.layout, address)
+        }));
+        // So that a part of a stack never looks like a whole one.
+        stack.extend(why_truncated(chain.ended).map(|why| unseen_frames.of(profile, why)));
+        stacks.intern(&stack)
+    };
 
     let mut order = Vec::new();
     let mut weights = HashMap::<(u32, Tag), Weight>::new();
-    for (chain, tag, weight) in table.weights() {
-        let key = (stack_of_chain[chain as usize], tag);
+    // Chains of two layouts can turn out to be one stack of the profile.
+    let mut stack_of_chain = vec![None; table.len()];
+    for (chain, tag, weight) in sums.weights() {
+        let stack = *stack_of_chain[chain as usize]
+            .get_or_insert_with(|| stack_of(&mut profile, table.chain(chain)));
+        let key = (stack, tag);
         let sum = weights.entry(key).or_insert_with(|| {
             order.push(key);
             Weight::default()

@@ -6,6 +6,7 @@ mod flusher;
 mod layout;
 mod places;
 mod stack_table;
+mod sums;
 
 pub(crate) use build::{Labels, Recorded, ThreadLabels, Unseen, build};
 pub(crate) use flusher::Flusher;
@@ -13,3 +14,4 @@ pub(crate) use layout::Layouts;
 #[cfg(feature = "http")]
 pub(crate) use places::{NamedFrames, Places};
 pub(crate) use stack_table::{Stack, StackTable, State, Tag, Weight};
+pub(crate) use sums::Sums;

@@ -1,7 +1,6 @@
 //! Interned call chains and their summed weights.
 
-use hashbrown::HashMap;
-
+use super::sums::Sums;
 use crate::profile::SliceTable;
 use crate::unwind::StopReason;
 
@@ -48,25 +47,18 @@ pub(crate) struct Stack<'f> {
     pub(crate) frames: &'f [u64],
 }
 
-/// Weights by call chain and tag.
+/// Call chains, and what samples of them sum up to: in all, and in windows.
 #[derive(Debug, Default)]
 pub(crate) struct StackTable {
     /// Each slice is a layout's number with how the stack ended in the upper half, and then the
     /// addresses of its frames, leaf first.
     chains: SliceTable<u64>,
-    weights: HashMap<(u32, Tag), Weight>,
-    counts: Counts,
+    all: Sums,
+    /// Windows that are open, by number.
+    #[cfg(feature = "http")]
+    windows: Vec<(u32, Sums)>,
     /// A chain with its layout in front, reused.
     scratch: Vec<u64>,
-}
-
-/// Sums over everything that was added.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Counts {
-    /// Records.
-    pub(crate) records: u64,
-    /// Their weights.
-    pub(crate) weight: u64,
 }
 
 impl StackTable {
@@ -78,24 +70,39 @@ impl StackTable {
         self.scratch.extend_from_slice(stack.frames);
         let chain = self.chains.intern(&self.scratch);
         self.add_again(chain, tag, weight);
-        self.counts.records += 1;
+        self.each(Sums::count_record);
         chain
     }
 
     /// Adds to a chain that is known.
     pub(crate) fn add_again(&mut self, chain: u32, tag: Tag, weight: Weight) {
-        if weight == Weight::default() {
-            return;
-        }
-        let sum = self.weights.entry((chain, tag)).or_default();
-        sum.count += weight.count;
-        sum.ns += weight.ns;
-        self.counts.weight += weight.count;
+        self.each(|sums| sums.add(chain, tag, weight));
     }
 
-    /// Sums over everything so far.
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
+    fn each(&mut self, work: impl Fn(&mut Sums)) {
+        work(&mut self.all);
+        #[cfg(feature = "http")]
+        for (_, sums) in &mut self.windows {
+            work(sums);
+        }
+    }
+
+    /// Everything so far.
+    pub(crate) fn all(&self) -> &Sums {
+        &self.all
+    }
+
+    /// From here on one tick in `every` is summed up for the window, too.
+    #[cfg(feature = "http")]
+    pub(crate) fn open_window(&mut self, window: u32, every: u64) {
+        self.windows.push((window, Sums::of_every(every)));
+    }
+
+    /// What was added since the window was opened.
+    #[cfg(feature = "http")]
+    pub(crate) fn close_window(&mut self, window: u32) -> Option<Sums> {
+        let place = self.windows.iter().position(|&(open, _)| open == window)?;
+        Some(self.windows.swap_remove(place).1)
     }
 
     /// How many distinct call chains there are.
@@ -103,31 +110,22 @@ impl StackTable {
         self.chains.len()
     }
 
-    /// The call chains by number.
-    pub(super) fn chains(&self) -> impl ExactSizeIterator<Item = Stack<'_>> {
-        self.chains.iter().map(|chain| {
-            let (&first, frames) = chain.split_first().unwrap_or((&0, &[]));
-            Stack {
-                layout: first as u32,
-                ended: StopReason::from_u8((first >> 32) as u8),
-                frames,
-            }
-        })
-    }
-
-    /// Chain, tag and weight of everything that was added, in order of chains and tags.
-    pub(super) fn weights(&self) -> Vec<(u32, Tag, Weight)> {
-        let mut weights: Vec<_> = self
-            .weights
-            .iter()
-            .map(|(&(chain, tag), &weight)| (chain, tag, weight))
-            .collect();
-        weights.sort_unstable_by_key(|&(chain, tag, _)| (chain, tag));
-        weights
+    /// The call chain of a number.
+    pub(super) fn chain(&self, chain: u32) -> Stack<'_> {
+        let chain = self.chains.get(chain);
+        let (&first, frames) = chain.split_first().unwrap_or((&0, &[]));
+        Stack {
+            layout: first as u32,
+            ended: StopReason::from_u8((first >> 32) as u8),
+            frames,
+        }
     }
 
     /// Bytes that the table takes.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.chains.size_bytes() + self.weights.allocation_size()
+        let bytes = self.chains.size_bytes() + self.all.size_bytes();
+        #[cfg(feature = "http")]
+        let bytes = (self.windows.iter()).fold(bytes, |sum, (_, sums)| sum + sums.size_bytes());
+        bytes
     }
 }

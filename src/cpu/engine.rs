@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sys::clock;
 
 /// The highest frequency that can be asked for, in Hz.
-pub(super) const MAX_FREQUENCY_HZ: u32 = 10_000;
+pub(crate) const MAX_FREQUENCY_HZ: u32 = 10_000;
 
 /// What is recorded: time by which clock.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

@@ -23,13 +23,19 @@ mod stats;
 mod threads;
 mod wall;
 mod watched;
+#[cfg(feature = "http")]
+mod windows;
 
 #[cfg(feature = "capi")]
 pub(crate) use backtrace::backtrace;
 #[cfg(feature = "capi")]
 pub(crate) use collector::SAMPLES_GATHERED;
+#[cfg(feature = "http")]
+pub(crate) use engine::MAX_FREQUENCY_HZ;
 pub use engine::{Clock, Engine};
 pub use guard::{Guard, profile_to};
 pub use profiler::Profiler;
 pub use recording::Recording;
 pub use stats::{CpuTime, Fallback, Lost, Stats, Truncated, WallTime};
+#[cfg(feature = "http")]
+pub(crate) use windows::{Waiter, Window};

@@ -13,6 +13,8 @@ use super::profiler::Profiler;
 use super::recorder::{Owner, Recorder};
 use super::stats::Stats;
 use super::threads::Threads;
+#[cfg(feature = "http")]
+use super::windows;
 use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
@@ -51,8 +53,8 @@ pub struct Recording {
 
 /// What a recording and its flusher thread share.
 #[derive(Debug)]
-struct Shared {
-    collector: Mutex<Collector>,
+pub(super) struct Shared {
+    pub(super) collector: Mutex<Collector>,
     /// The process's timer, where there is none for each thread.
     process_timer: Mutex<Option<CpuTimer>>,
     /// Somebody stops it: nobody else does.
@@ -63,8 +65,16 @@ struct Shared {
 }
 
 impl Recording {
-    /// Starts recording as `profiler` has it.
+    /// Starts recording as `profiler` has it, for the program.
     pub(super) fn start(profiler: &Profiler) -> Result<Self> {
+        #[cfg(feature = "http")]
+        return windows::begin_recording(profiler);
+        #[cfg(not(feature = "http"))]
+        return Self::start_alone(profiler);
+    }
+
+    /// Starts recording as `profiler` has it, while nothing else records.
+    pub(super) fn start_alone(profiler: &Profiler) -> Result<Self> {
         let (rate, max_depth) = profiler.checked()?;
         let left = address_space_left();
         if left < ADDRESS_SPACE {
@@ -154,7 +164,11 @@ impl Recording {
             #[cfg(feature = "symbolize")]
             symbolize: profiler.symbolizes(),
         };
-        recording.begin(profiler, rate)?;
+        if let Err(error) = recording.begin(profiler, rate) {
+            // It has just begun, and nobody else has it.
+            let _ = recording.end_alone(&mut || {});
+            return Err(error);
+        }
         Ok(recording)
     }
 
@@ -264,12 +278,21 @@ impl Recording {
         Ok(self.finished(profile))
     }
 
-    /// Ends the clocks, the flusher and the handlers' work, and lets the next recording start.
+    /// Ends the recording, for the program.
     fn end(&self) -> Result<()> {
         if self.shared.is_stopped.load(Ordering::Acquire) {
             return Err(already_stopped());
         }
         self.check_owner()?;
+        #[cfg(feature = "http")]
+        return windows::end_recording(self);
+        #[cfg(not(feature = "http"))]
+        return self.end_alone(&mut || {});
+    }
+
+    /// Ends the clocks, the flusher and the handlers' work, and lets the next recording start. Calls
+    /// `when_counted` between the two.
+    pub(super) fn end_alone(&self, when_counted: &mut dyn FnMut()) -> Result<()> {
         if self.shared.is_stopping.swap(true, Ordering::AcqRel) {
             return Err(already_stopped());
         }
@@ -305,9 +328,15 @@ impl Recording {
             unsafe { collector.finish() };
         }
         drop(collector);
+        when_counted();
         self.shared.is_stopped.store(true, Ordering::Release);
         self.owner.holder.store(0, Ordering::Release);
         Ok(())
+    }
+
+    #[cfg(feature = "http")]
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// In a forked child the owner's page reads as zeros, or belongs to a recording of the child's

@@ -23,6 +23,14 @@
 //! | `…/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |
 //! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
 //!
+//! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time (100
+//! unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
+//!
+//! Requests for profiles that overlap share one recording, and a recording that the program itself
+//! runs is shared, too. Each request gets what happened within its own time, at its own rate or the
+//! nearest that the recording has; the profile's period says which. One kind of time is recorded at
+//! once: whoever asks for the other meanwhile gets status 503 and a sentence.
+//!
 //! Nothing is recorded, and no time taken, while nobody asks.
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
 //! `profile`: the CPU time of the next seconds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -7,21 +8,22 @@ use http::{Method, StatusCode};
 use super::family::Family;
 use super::query::Query;
 use super::reply::{self, Reply};
-use super::worker::{self, Client};
-use crate::cpu::Profiler;
-use crate::{Error, Format, Result};
+use super::worker;
+use crate::cpu::{Profiler, Waiter, Window};
+use crate::{Format, Result, symbolize};
 
 /// Records for as long as the query says, and answers with the profile.
 pub(super) async fn answer(method: &Method, family: Family, query: &Query<'_>) -> Reply {
-    let time = match query.seconds() {
-        Ok(time) => time,
+    let asked = (query.seconds()).and_then(|time| Ok((time, query.profiler()?)));
+    let (time, profiler) = match asked {
+        Ok(asked) => asked,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
     let form = Form::of(family, query);
     if method == Method::HEAD {
         return form.reply(Vec::new());
     }
-    match worker::run(move |client| record(time, form, &client)).await {
+    match worker::run(move |client| record(profiler, time, form, client)).await {
         Ok(Ok(Some(body))) => form.reply(body),
         // Nobody reads it.
         Ok(Ok(None)) => reply::text(""),
@@ -61,12 +63,20 @@ impl Form {
 }
 
 /// The profile of the next seconds; none where the client goes away before.
-fn record(time: Duration, form: Form, client: &Client) -> Result<Option<Vec<u8>>, Error> {
-    let recording = Profiler::new().symbolize(form.has_names()).start()?;
-    if !client.waits_for(time) {
+fn record(
+    profiler: Profiler,
+    time: Duration,
+    form: Form,
+    client: &Arc<Waiter>,
+) -> Result<Option<Vec<u8>>> {
+    let window = Window::open(profiler, client)?;
+    if !window.waits_for(time) {
         return Ok(None);
     }
-    let profile = recording.stop()?;
+    let mut profile = window.close();
+    if form.has_names() {
+        symbolize::add_names(&mut profile);
+    }
     let body = match form {
         Form::File(format) => {
             let mut file = Vec::new();

@@ -3,12 +3,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::cpu::{Clock, MAX_FREQUENCY_HZ, Profiler};
+
 /// The parameters of a request, as they were sent.
 #[derive(Debug)]
 pub(super) struct Query<'q>(&'q str);
 
 /// The shortest and the longest window, in seconds.
 const SECONDS: RangeInclusive<u64> = 1..=300;
+/// The lowest and the highest rate, in Hz of the recorded time.
+const HZ: RangeInclusive<u32> = 1..=MAX_FREQUENCY_HZ;
 /// What a request without `seconds` gets, as of gperftools and Go.
 const DEFAULT_SECONDS: u64 = 30;
 
@@ -36,6 +40,31 @@ impl<'q> Query<'q> {
                     "seconds must be a whole number from {} to {}",
                     SECONDS.start(),
                     SECONDS.end()
+                )
+            })
+    }
+
+    /// What to record: how often by `hz`, and elapsed time in place of CPU time by `wall=1`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, where `hz` is no whole number in its range.
+    pub(super) fn profiler(&self) -> Result<Profiler, String> {
+        let profiler = match self.get("wall").as_deref() {
+            None | Some("" | "0") => Profiler::new(),
+            Some(_) => Profiler::new().clock(Clock::Wall),
+        };
+        let Some(hz) = self.get("hz") else {
+            return Ok(profiler);
+        };
+        let number = hz.parse().ok().filter(|number| HZ.contains(number));
+        number
+            .map(|number| profiler.frequency_hz(number))
+            .ok_or_else(|| {
+                format!(
+                    "hz must be a whole number from {} to {}",
+                    HZ.start(),
+                    HZ.end()
                 )
             })
     }

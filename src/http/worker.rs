@@ -1,40 +1,30 @@
 //! Work that takes time, on a thread of its own: the host's executor, whichever it is, does not
 //! wait.
 
-use std::convert::Infallible;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::Arc;
 use std::thread::Builder;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::cpu::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::signal;
 
-/// Whoever waits for the answer.
-#[derive(Debug)]
-pub(super) struct Client(Receiver<Infallible>);
-
-impl Client {
-    /// Waits for so long; false as soon as the client has gone.
-    pub(super) fn waits_for(&self, time: Duration) -> bool {
-        matches!(self.0.recv_timeout(time), Err(RecvTimeoutError::Timeout))
-    }
-}
-
-/// Runs `work` on a thread of its own. Dropping the future tells it that the client has gone.
+/// Runs `work` on a thread of its own. Dropping the future cancels what waits on the `Waiter` that
+/// the work was given.
 ///
 /// # Errors
 ///
 /// Where the system refuses a thread, and where the work panicked.
 pub(super) async fn run<T: Send + 'static>(
-    work: impl FnOnce(Client) -> T + Send + 'static,
+    work: impl FnOnce(&Arc<Waiter>) -> T + Send + 'static,
 ) -> Result<T> {
-    let (_is_there, gone) = channel();
+    let client = Client(Arc::default());
+    let waiter = client.0.clone();
     let (result, answer) = oneshot::channel();
     spawn(move || {
         // Whoever has gone needs none.
-        let _ = result.send(work(Client(gone)));
+        let _ = result.send(work(&waiter));
     })?;
     answer.await.map_err(|_| {
         Error::new(
@@ -42,6 +32,15 @@ pub(super) async fn run<T: Send + 'static>(
             "the work on this request panicked; the process's stderr may say why",
         )
     })
+}
+
+/// Whoever waits for the answer: gone when this is dropped.
+struct Client(Arc<Waiter>);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// Starts a thread named `sigprof-http`. No signal of the host's is delivered to it, but those of

@@ -10,6 +10,8 @@
 
 mod graph;
 mod location;
+#[cfg(feature = "http")]
+mod merge;
 mod slice_table;
 mod stack_table;
 mod string_table;

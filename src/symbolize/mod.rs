@@ -100,7 +100,7 @@ impl fmt::Display for Unsymbolized {
 /// }
 /// ```
 pub fn symbolize(profile: &mut Profile) -> Vec<Unsymbolized> {
-    allocator::giving_back(|| symbolize_objects(profile))
+    allocator::giving_back("sigprof-names", || symbolize_objects(profile))
 }
 
 /// As [`symbolize`]; what could not be named is said in the profile's comments.

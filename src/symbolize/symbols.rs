@@ -11,7 +11,7 @@ use crate::sys::allocator;
 /// The symbol of the function that each of these addresses lies in, as the linker has it: mangled.
 /// None where no symbol covers the address.
 pub(crate) fn symbols_at(addresses: &[u64]) -> Vec<Option<String>> {
-    allocator::giving_back(|| {
+    allocator::giving_back("sigprof-names", || {
         let mut profile = places_of(addresses);
         let symbols = symbols_of(&mut profile);
         addresses

@@ -22,7 +22,7 @@ const LARGE_BYTES: u64 = 192 << 20;
 /// Trimming goes through all free memory of the process, about a millisecond for some MiB, and may
 /// hold up threads that allocate meanwhile; so it is done only if the process did grow and is not
 /// large. A host whose heaps had room has nothing to give back, and is left alone.
-pub(crate) fn giving_back<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn giving_back<T: Send>(thread_name: &str, work: impl FnOnce() -> T + Send) -> T {
     let before = resident_bytes();
     let mut work = Some(work);
     let mut run = || work.take().map(|work| work());
@@ -30,7 +30,7 @@ pub(crate) fn giving_back<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         // Blocked before the thread exists, so that no signal of the host's can land on it.
         let thread = with_signals_blocked(|| {
             thread::Builder::new()
-                .name("sigprof".to_owned())
+                .name(thread_name.to_owned())
                 .spawn_scoped(scope, &mut run)
         });
         thread.map(|thread| thread.join())
@@ -72,14 +72,15 @@ mod tests {
     #[test]
     fn the_work_is_done_and_growth_is_seen() {
         let before = resident_bytes().unwrap();
-        let touched = giving_back(|| vec![1u8; 64 << 20]);
+        let touched = giving_back("sigprof-test", || vec![1u8; 64 << 20]);
         assert!(resident_bytes().unwrap() > before + (32 << 20));
         assert_eq!(touched.iter().filter(|&&byte| byte == 1).count(), 64 << 20);
     }
 
     #[test]
     fn a_panic_goes_on_in_the_caller() {
-        let caught = std::panic::catch_unwind(|| giving_back(|| panic!("on purpose")));
+        let caught =
+            std::panic::catch_unwind(|| giving_back("sigprof-test", || panic!("on purpose")));
         assert_eq!(
             *caught.unwrap_err().downcast::<&str>().unwrap(),
             "on purpose"

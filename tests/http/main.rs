@@ -14,5 +14,7 @@ mod http_server;
 
 mod application;
 mod client;
+mod clock;
 mod endpoints;
 mod served;
+mod windows;

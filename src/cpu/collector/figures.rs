@@ -4,90 +4,140 @@
 use std::time::Duration;
 
 use super::Collector;
-use crate::aggregate::{Labels, Recorded, ThreadLabels, build};
+use super::totals::Totals;
+use crate::aggregate::{Labels, Recorded, Sums, ThreadLabels, build};
 use crate::cpu::audit::{Audit, Books};
 use crate::cpu::engine::Engine;
-use crate::cpu::stats::{Fallback, Lost, Stats, Truncated};
+use crate::cpu::stats::{Fallback, Stats, Truncated};
 use crate::cpu::wall::Wall;
 use crate::profile::Profile;
 use crate::sys::clock::Clock;
 use crate::unwind::StopReason;
 
+/// A stretch of a recording: the whole of it so far, or a window.
+#[derive(Debug)]
+pub(super) struct Stretch<'s> {
+    pub(super) is_whole: bool,
+    /// Its samples.
+    pub(super) sums: &'s Sums,
+    /// What was counted in it.
+    pub(super) totals: Totals,
+    /// Nanoseconds since the Unix epoch.
+    pub(super) start_realtime_ns: u64,
+    pub(super) frequency_hz: u32,
+}
+
 impl Collector {
     /// The profile so far: addresses, not names.
     pub(in crate::cpu) fn profile(&mut self) -> Profile {
-        if self.stopped_after.is_none() {
-            self.drain();
-            self.threads.hear();
-            self.threads.refresh();
-            if let Some(wall) = &mut self.wall {
-                wall.account(&mut self.table);
-            }
+        self.catch_up();
+        self.profile_of(&self.whole())
+    }
+
+    /// Counts what there is to be counted up to now.
+    pub(super) fn catch_up(&mut self) {
+        if self.stopped_after.is_some() {
+            return;
         }
-        let audit = self.audit();
+        self.drain();
+        self.threads.hear();
+        self.threads.refresh();
+        if let Some(wall) = &mut self.wall {
+            wall.account(&mut self.table);
+        }
+    }
+
+    /// All of the recording so far.
+    fn whole(&self) -> Stretch<'_> {
+        Stretch {
+            is_whole: true,
+            sums: self.table.all(),
+            totals: self.totals(),
+            start_realtime_ns: self.start_realtime_ns,
+            frequency_hz: self.rate.frequency_hz,
+        }
+    }
+
+    pub(super) fn profile_of(&self, stretch: &Stretch<'_>) -> Profile {
+        let audit = self.audit(stretch);
         let recorded = Recorded {
             time: match self.wall {
                 Some(_) => "wall",
                 None => "cpu",
             },
-            period_ns: self.rate.period_ns(),
-            start_realtime_ns: self.start_realtime_ns,
-            duration_ns: self.duration().as_nanos() as u64,
-            comments: self.stats_with(&audit).comments(),
-            worth: self.worth(&audit),
+            period_ns: self.period_ns(stretch),
+            start_realtime_ns: stretch.start_realtime_ns,
+            duration_ns: stretch.totals.elapsed.as_nanos() as u64,
+            comments: self.stats_of(stretch, &audit).comments(),
+            worth: self.worth(stretch, &audit),
         };
-        build(&self.table, &self.layouts, self, &audit.unseen, recorded)
+        build(
+            &self.table,
+            stretch.sums,
+            &self.layouts,
+            self,
+            &audit.unseen,
+            recorded,
+        )
     }
 
-    /// What became of the process's CPU time so far.
-    fn audit(&self) -> Audit {
-        if let Some(wall) = &self.wall {
+    /// Between two ticks that count in a stretch.
+    fn period_ns(&self, stretch: &Stretch<'_>) -> u64 {
+        self.rate.period_ns() * stretch.sums.every()
+    }
+
+    /// What became of the process's CPU time in a stretch.
+    fn audit(&self, stretch: &Stretch<'_>) -> Audit {
+        let Stretch { sums, totals, .. } = stretch;
+        if let Some((unseen, _)) = &totals.wall {
             return Audit {
-                unseen: wall.unseen(),
+                unseen: unseen.clone(),
                 ..Audit::default()
             };
         }
-        let lost = self.lost();
+        let lost = totals.lost;
         // Of what was lost, the clocks' part is what the program's part leaves.
-        let sent_elsewhere = self.recorder.sum(|c| &c.sent).saturating_sub(self.sent);
+        let sent_elsewhere = totals.sent_elsewhere;
         let without_stack = lost.no_lane + lost.lane_full;
         let lost_sent = sent_elsewhere.min(without_stack);
-        let (process_ns, own_ns) = self.cpu_now();
+        let every = sums.every();
         let books = Books {
-            period_ns: self.rate.period_ns(),
+            period_ns: self.period_ns(stretch),
             cpu_ns: match self.engine {
                 // It ticks for the profiler's thread, too, on whichever thread the signal falls.
-                Engine::ProcessTimer => process_ns,
-                _ => process_ns.saturating_sub(own_ns),
+                Engine::ProcessTimer => totals.process_ns,
+                _ => totals.process_ns.saturating_sub(totals.own_ns),
             },
-            ticks: self.ticks,
-            lost: without_stack - lost_sent,
-            filtered: lost.filtered.saturating_sub(sent_elsewhere - lost_sent),
+            ticks: match every {
+                1 => totals.ticks,
+                _ => sums.counts().weight.saturating_sub(totals.sent / every),
+            },
+            lost: (without_stack - lost_sent) / every,
+            filtered: lost.filtered.saturating_sub(sent_elsewhere - lost_sent) / every,
             is_by_thread: self.is_by_thread,
             is_user_only: self.is_user_only,
         };
-        let (accounts, others) = self.threads.accounts();
-        Audit::of(books, accounts, others)
+        let accounts = totals.accounts.iter().map(|(&serial, &account)| {
+            let mut account = account;
+            if every > 1 {
+                account.ticks = sums.ticks_of(serial);
+                account.lost /= every;
+            }
+            (serial, account)
+        });
+        Audit::of(books, accounts, totals.others)
     }
 
-    /// What the time in the table is to be multiplied by. Ticks that the program sent are in it,
+    /// What the time in the sums is to be multiplied by. Ticks that the program sent are in it,
     /// too.
-    fn worth(&self, audit: &Audit) -> (u64, u64) {
+    fn worth(&self, stretch: &Stretch<'_>, audit: &Audit) -> (u64, u64) {
         if self.wall.is_some() {
             return (1, 1);
         }
         let (part_ns, whole_ns) = audit.worth;
-        let sent_ns = self.sent * self.rate.period_ns();
+        let sent = stretch.totals.sent / stretch.sums.every();
+        let sent_ns = sent * self.period_ns(stretch);
         (part_ns + sent_ns, whole_ns + sent_ns)
-    }
-
-    fn lost(&self) -> Lost {
-        Lost {
-            no_lane: self.recorder.sum(|c| &c.no_lane),
-            lane_full: self.recorder.sum(|c| &c.lane_full),
-            filtered: self.recorder.sum(|c| &c.filtered)
-                + self.wall.as_ref().map_or(0, Wall::filtered),
-        }
     }
 
     /// CPU time since the start: the process's, and that of the profiler's thread, which is part of
@@ -102,47 +152,49 @@ impl Collector {
         (process_ns.saturating_sub(self.process_cpu_ns), own_ns)
     }
 
-    fn duration(&self) -> Duration {
+    pub(super) fn duration(&self) -> Duration {
         self.stopped_after.unwrap_or_else(|| self.started.elapsed())
     }
 
     pub(in crate::cpu) fn stats(&self) -> Stats {
-        if let Some(stats) = &self.final_stats {
-            return stats.clone();
-        }
-        self.stats_with(&self.audit())
+        let whole = self.whole();
+        self.stats_of(&whole, &self.audit(&whole))
     }
 
-    fn stats_with(&self, audit: &Audit) -> Stats {
-        if let Some(stats) = &self.final_stats {
+    fn stats_of(&self, stretch: &Stretch<'_>, audit: &Audit) -> Stats {
+        if let Some(stats) = self.final_stats.as_ref().filter(|_| stretch.is_whole) {
             return stats.clone();
         }
-        let lost = self.lost();
-        let counts = self.table.counts();
+        let Stretch { sums, totals, .. } = stretch;
+        let counts = sums.counts();
         // By elapsed time nothing is delivered that is not in the table: most of it no signal
         // brought.
-        let written = match self.wall {
+        let written = match totals.wall {
             Some(_) => counts.weight,
-            None => self.recorder.sum(|c| &c.written),
+            // Some of what a window counts was in lanes already when the window was opened.
+            None => totals.written.max(counts.weight),
         };
-        let truncated = |reason: StopReason| self.truncated[reason as usize];
+        let truncated = |reason: StopReason| totals.truncated[reason as usize];
         Stats {
             engine: self.engine,
-            frequency_hz: self.rate.frequency_hz,
-            effective_hz: self.rate.effective_hz(),
-            duration: self.duration(),
-            ticks: written + lost.total(),
+            frequency_hz: stretch.frequency_hz,
+            effective_hz: self.rate.effective_hz() / sums.every() as f64,
+            duration: totals.elapsed,
+            ticks: written + totals.lost.total(),
             samples: counts.weight,
             records: counts.records,
-            distinct_stacks: self.table.len() as u64,
-            lost,
+            distinct_stacks: match stretch.is_whole {
+                true => self.table.len() as u64,
+                false => sums.distinct_chains() as u64,
+            },
+            lost: totals.lost,
             truncated: Truncated {
                 depth: truncated(StopReason::Depth),
                 no_unwind_data: truncated(StopReason::NoUnwindData),
                 unreadable: truncated(StopReason::Unreadable),
                 not_advancing: truncated(StopReason::NotAdvancing),
             },
-            foreign_signals: self.recorder.sum(|c| &c.foreign),
+            foreign_signals: totals.foreign,
             threads_armed: self.threads.armed(),
             threads_hooked: self.threads.is_hooked(),
             threads_by_perf: self.threads.armed_by_perf(),
@@ -150,10 +202,10 @@ impl Collector {
             fallbacks: self.threads.refusals().map(Fallback::of).collect(),
             threads_blocking: self.threads.blocking(),
             cpu: audit.into(),
-            wall: self.wall.as_ref().map(|wall| wall.time(&audit.unseen)),
+            wall: totals.wall.as_ref().map(|&(_, time)| time),
             handler_replaced: self.handler_replaced || self.quiet_signal_is_lost,
-            sent: self.sent,
-            own_cpu: Duration::from_nanos(self.cpu_now().1),
+            sent: totals.sent,
+            own_cpu: Duration::from_nanos(totals.own_ns),
             own_memory_bytes: (self.recorder.size_bytes()
                 + self.table.size_bytes()
                 + self.threads.size_bytes()

@@ -2,6 +2,9 @@
 //! lock.
 
 mod figures;
+mod totals;
+#[cfg(feature = "http")]
+mod window;
 
 #[cfg(feature = "capi")]
 use std::sync::atomic::AtomicI32;
@@ -26,6 +29,9 @@ use crate::sys::modules::{self, Generation};
 use crate::sys::signal::is_installed;
 use crate::sys::thread_hook::ThreadHook;
 use crate::unwind::{Snapshot, StopReason};
+use totals::Totals;
+#[cfg(feature = "http")]
+pub(super) use window::{Moment, Part};
 
 /// The shortest time between two looks at threads and modules, and the time between two where
 /// something can happen that nobody tells the flusher of.
@@ -92,8 +98,12 @@ pub(super) struct Collector {
     started: Instant,
     start_realtime_ns: u64,
     stopped_after: Option<Duration>,
-    /// The figures at the stop: the next recording counts in the same place.
+    /// The counts at the stop: the next recording counts in the same place.
+    final_totals: Option<Totals>,
     final_stats: Option<Stats>,
+    /// Windows that are open.
+    #[cfg(feature = "http")]
+    windows: Vec<window::Mark>,
     /// The process's CPU time at the start.
     process_cpu_ns: u64,
     /// The process's CPU time, and that of the profiler's thread, at the stop.
@@ -139,7 +149,10 @@ impl Collector {
             started: now,
             start_realtime_ns: Clock::REALTIME.now_ns()?,
             stopped_after: None,
+            final_totals: None,
             final_stats: None,
+            #[cfg(feature = "http")]
+            windows: Vec::new(),
             process_cpu_ns: Clock::PROCESS_CPU.now_ns()?,
             final_cpu: None,
             handler_replaced: false,
@@ -361,7 +374,7 @@ impl Collector {
         threads.forget(fading);
         #[cfg(feature = "capi")]
         {
-            let samples = table.counts().weight.try_into().unwrap_or(i32::MAX);
+            let samples = table.all().counts().weight.try_into().unwrap_or(i32::MAX);
             SAMPLES_GATHERED.store(samples, Ordering::Relaxed);
         }
     }
@@ -372,7 +385,7 @@ impl Collector {
         if self.stopped_after.is_none() {
             self.drain();
         }
-        self.table.counts().weight
+        self.table.all().counts().weight
     }
 
     fn is_outdated(&self) -> bool {
@@ -483,6 +496,7 @@ impl Collector {
         self.recorder.slots.set_recording(false);
         drop(self.labels.begin());
         self.threads.leave_slots();
+        self.final_totals = Some(self.totals());
         self.final_stats = Some(self.stats());
         self.retired.clear();
         self.snapshot_bytes = 0;
@@ -500,6 +514,7 @@ impl Collector {
         self.recorder.slots.set_recording(false);
         drop(self.labels.begin());
         self.threads.leave_slots();
+        self.final_totals = Some(self.totals());
         self.final_stats = Some(self.stats());
         std::mem::forget(std::mem::take(&mut self.retired));
     }

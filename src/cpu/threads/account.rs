@@ -54,4 +54,16 @@ impl Account {
         }
         self.seen_at_ns += used_ns;
     }
+
+    /// What was added since `earlier`, which is of the same thread.
+    #[cfg(feature = "http")]
+    pub(in crate::cpu) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            unarmed_ns: self.unarmed_ns.saturating_sub(earlier.unarmed_ns),
+            armed_ns: self.armed_ns.saturating_sub(earlier.armed_ns),
+            ticks: self.ticks.saturating_sub(earlier.ticks),
+            lost: self.lost.saturating_sub(earlier.lost),
+            ..*self
+        }
+    }
 }

@@ -1,0 +1,83 @@
+//! Windows of a recording: what is counted between two moments of it.
+#![forbid(unsafe_code)]
+
+use super::Collector;
+use super::figures::Stretch;
+use super::totals::Totals;
+use crate::cpu::engine::Rate;
+use crate::profile::Profile;
+
+/// What had been counted when a window was opened.
+#[derive(Debug)]
+pub(super) struct Mark {
+    window: u32,
+    totals: Totals,
+    frequency_hz: u32,
+}
+
+/// What a window has of one recording.
+#[derive(Debug)]
+pub(in crate::cpu) struct Part {
+    /// Addresses, not names.
+    pub(in crate::cpu) profile: Profile,
+    pub(in crate::cpu) from: Moment,
+    pub(in crate::cpu) to: Moment,
+}
+
+/// A moment by two clocks.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cpu) struct Moment {
+    /// CPU time of the process.
+    pub(in crate::cpu) process_cpu_ns: u64,
+    /// Nanoseconds since the Unix epoch.
+    pub(in crate::cpu) realtime_ns: u64,
+}
+
+impl Collector {
+    /// Counts for a window from here on, at the rate that it asks for or, where the recording's is
+    /// no multiple of that, at the nearest that can be had.
+    pub(in crate::cpu) fn open_window(&mut self, window: u32, rate: Rate) {
+        self.catch_up();
+        let every = match self.wall {
+            // The time of a look is not known before the next.
+            Some(_) => 1,
+            None => {
+                let period_ns = self.rate.period_ns();
+                (rate.period_ns() + period_ns / 2) / period_ns
+            }
+        };
+        self.windows.push(Mark {
+            window,
+            totals: self.totals(),
+            frequency_hz: rate.frequency_hz,
+        });
+        self.table.open_window(window, every);
+    }
+
+    /// What was counted since the window was opened.
+    pub(in crate::cpu) fn close_window(&mut self, window: u32) -> Option<Part> {
+        self.catch_up();
+        let sums = self.table.close_window(window)?;
+        let place = self.windows.iter().position(|mark| mark.window == window)?;
+        let mark = self.windows.swap_remove(place);
+        let totals = self.totals();
+        let moment = |totals: &Totals| Moment {
+            process_cpu_ns: self.process_cpu_ns + totals.process_ns,
+            realtime_ns: self.start_realtime_ns + totals.elapsed.as_nanos() as u64,
+        };
+        let (from, to) = (moment(&mark.totals), moment(&totals));
+        let profile = self.profile_of(&Stretch {
+            is_whole: false,
+            sums: &sums,
+            totals: totals.since(&mark.totals),
+            start_realtime_ns: from.realtime_ns,
+            frequency_hz: mark.frequency_hz,
+        });
+        Some(Part { profile, from, to })
+    }
+
+    /// Bytes that what was sampled takes.
+    pub(in crate::cpu) fn table_bytes(&self) -> usize {
+        self.table.size_bytes()
+    }
+}

@@ -1,0 +1,373 @@
+//! Windows: profiles of the time between two moments that share one recording.
+//!
+//! There is one recording at a time in a process, and several may want to know what the process
+//! does, each for a while of its own. A window is counted within whichever recording runs: the
+//! program's own, or one that runs for the sake of windows alone, as often as the most demanding of
+//! them asks. Where the program starts or stops its own, the windows move to the recording that
+//! follows, and their profiles are put together of parts.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::audit::UNSAMPLED;
+use super::collector::{Moment, Part};
+use super::engine::{self, Rate};
+use super::profiler::Profiler;
+use super::recording::{Recording, Shared};
+use crate::aggregate::NamedFrames;
+use crate::error::{Error, ErrorKind, Result};
+use crate::profile::Profile;
+use crate::sync::Mutex;
+use crate::sys::clock::Clock;
+use crate::sys::per_process::PerProcess;
+
+/// The most memory that the samples of a recording for windows alone take before the next window
+/// begins a new one: where windows overlap without end, it would never end.
+const MOST_TABLE_BYTES: usize = 16 << 20;
+
+/// A forked child has none of its parent's.
+static WINDOWS: PerProcess<Mutex<Windows>> = PerProcess::new();
+
+/// Whoever waits for the end of a window, and is told to look up before.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    news: std::sync::Mutex<News>,
+    is_there: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct News {
+    /// The window is wanted no more.
+    is_cancelled: bool,
+    /// The recording has ended.
+    is_left: bool,
+}
+
+impl Waiter {
+    /// Says that nobody wants the window any more.
+    pub(crate) fn cancel(&self) {
+        self.tell(|news| news.is_cancelled = true);
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut News)) {
+        what(&mut self.news());
+        self.is_there.notify_all();
+    }
+
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A window that is open. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Window {
+    number: u32,
+    opened: Instant,
+    waiter: Arc<Waiter>,
+    windows: &'static Mutex<Windows>,
+}
+
+impl Window {
+    /// Opens a window of the clock and the rate that `profiler` has; `waiter` waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) where another clock is recorded, and those of
+    /// [`Profiler::start`].
+    pub(crate) fn open(profiler: Profiler, waiter: &Arc<Waiter>) -> Result<Self> {
+        let (rate, _) = profiler.checked()?;
+        let refused =
+            |error| Error::with_source(ErrorKind::Os, "could not get a page of memory", error);
+        let windows = WINDOWS.get_or_make(Mutex::default).map_err(refused)?;
+        let mut all = windows.lock();
+        all.check_clock(profiler.clock_asked())?;
+        all.last_number += 1;
+        let number = all.last_number;
+        all.open.push(Open {
+            number,
+            profiler,
+            rate,
+            is_counted: false,
+            parts: Vec::new(),
+            waiter: waiter.clone(),
+        });
+        all.end_what_has_grown();
+        let settled = all.settle();
+        let is_counted = all
+            .open
+            .iter()
+            .any(|open| open.number == number && open.is_counted);
+        if !is_counted {
+            all.remove(number);
+            settled?;
+        }
+        Ok(Self {
+            number,
+            opened: Instant::now(),
+            waiter: waiter.clone(),
+            windows,
+        })
+    }
+
+    /// Waits until the window has been open for so long; false as soon as nobody wants it any more.
+    pub(crate) fn waits_for(&self, time: Duration) -> bool {
+        let end = self.opened + time;
+        let mut news = self.waiter.news();
+        loop {
+            if news.is_cancelled {
+                return false;
+            }
+            if std::mem::take(&mut news.is_left) {
+                drop(news);
+                // What cannot be recorded now will be missing, and be said to be.
+                let _ = self.windows.lock().settle();
+                news = self.waiter.news();
+                continue;
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            let waited = self.waiter.is_there.wait_timeout(news, left);
+            news = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The profile of the window: addresses, not names.
+    pub(crate) fn close(self) -> Profile {
+        let (parts, unsampled_to) = self.windows.lock().remove(self.number);
+        put_together(parts, unsampled_to)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // Of one that was closed there is nothing left.
+        self.windows.lock().remove(self.number);
+    }
+}
+
+/// Starts the program's own recording: windows leave the one that runs for their sake alone, and go
+/// on in the program's.
+pub(super) fn begin_recording(profiler: &Profiler) -> Result<Recording> {
+    // Without a page for windows there are none.
+    let Ok(windows) = WINDOWS.get_or_make(Mutex::default) else {
+        return Recording::start_alone(profiler);
+    };
+    let mut all = windows.lock();
+    all.end_own();
+    let started = Recording::start_alone(profiler);
+    if let Ok(recording) = &started {
+        all.program = Some(Running::of(recording, profiler));
+    }
+    // Without the program's recording, one for windows alone begins again.
+    let _ = all.settle();
+    started
+}
+
+/// Ends a recording. Where it is the program's own, windows take what they have of it, and go on in
+/// one for them alone.
+pub(super) fn end_recording(recording: &Recording) -> Result<()> {
+    let Some(windows) = WINDOWS.get() else {
+        return recording.end_alone(&mut || {});
+    };
+    let mut all = windows.lock();
+    let is_it = |program: &mut Running| Arc::ptr_eq(&program.shared, recording.shared());
+    let Some(program) = all.program.take_if(is_it) else {
+        drop(all);
+        return recording.end_alone(&mut || {});
+    };
+    // Whoever waits for a window looks for a recording that goes on when this one has ended.
+    recording.end_alone(&mut || all.leave(&program.shared))
+}
+
+/// All windows, and the recording that they are counted in.
+#[derive(Debug, Default)]
+struct Windows {
+    last_number: u32,
+    open: Vec<Open>,
+    /// The program's own recording, while it runs.
+    program: Option<Running>,
+    /// The recording for windows alone, while it runs.
+    own: Option<Own>,
+}
+
+#[derive(Debug)]
+struct Open {
+    number: u32,
+    profiler: Profiler,
+    rate: Rate,
+    /// By the recording that runs.
+    is_counted: bool,
+    /// What it has of recordings that have ended.
+    parts: Vec<Part>,
+    waiter: Arc<Waiter>,
+}
+
+/// A recording that runs.
+#[derive(Debug)]
+struct Running {
+    clock: engine::Clock,
+    shared: Arc<Shared>,
+}
+
+impl Running {
+    fn of(recording: &Recording, profiler: &Profiler) -> Self {
+        Self {
+            clock: profiler.clock_asked(),
+            shared: recording.shared().clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Own {
+    recording: Recording,
+    running: Running,
+    rate: Rate,
+}
+
+impl Windows {
+    /// Refuses a clock that is not the one that is recorded.
+    fn check_clock(&self, clock: engine::Clock) -> Result<()> {
+        let (whose, recorded) = match (&self.program, self.open.first()) {
+            (Some(program), _) => ("the program's own recording", program.clock),
+            (None, Some(open)) => ("another request's recording", open.profiler.clock_asked()),
+            (None, None) => return Ok(()),
+        };
+        if recorded == clock {
+            return Ok(());
+        }
+        let is_of = match recorded {
+            engine::Clock::Cpu => "CPU time",
+            engine::Clock::Wall => "elapsed time",
+        };
+        Err(Error::new(
+            ErrorKind::AlreadyRunning,
+            format!(
+                "{whose} is of {is_of}, and a process records one kind of time at once; ask for that, or later"
+            ),
+        ))
+    }
+
+    /// Has all open windows counted by the recording that runs, and starts or ends the one that is
+    /// there for them alone.
+    fn settle(&mut self) -> Result<()> {
+        if self.program.is_none() {
+            self.settle_own()?;
+        }
+        let own = self.own.as_ref().map(|own| &own.running);
+        let Some(running) = self.program.as_ref().or(own) else {
+            return Ok(());
+        };
+        let waiting = self.open.iter_mut().filter(|open| !open.is_counted);
+        for open in waiting.filter(|open| open.profiler.clock_asked() == running.clock) {
+            let mut collector = running.shared.collector.lock();
+            collector.open_window(open.number, open.rate);
+            open.is_counted = true;
+        }
+        Ok(())
+    }
+
+    /// Has the recording for windows alone tick as often as the most demanding of them asks.
+    fn settle_own(&mut self) -> Result<()> {
+        let most = self.open.iter().max_by_key(|open| open.rate.frequency_hz);
+        let Some((profiler, rate)) = most.map(|most| (most.profiler.clone(), most.rate)) else {
+            self.end_own();
+            return Ok(());
+        };
+        if self.own.as_ref().is_none_or(|own| own.rate != rate) {
+            self.end_own();
+            let recording = Recording::start_alone(&profiler)?;
+            self.own = Some(Own {
+                running: Running::of(&recording, &profiler),
+                recording,
+                rate,
+            });
+        }
+        Ok(())
+    }
+
+    /// Ends the recording for windows alone if its samples take much memory.
+    fn end_what_has_grown(&mut self) {
+        let bytes = |own: &Own| own.running.shared.collector.lock().table_bytes();
+        if self.own.as_ref().map_or(0, bytes) > MOST_TABLE_BYTES {
+            self.end_own();
+        }
+    }
+
+    /// Ends the recording for windows alone.
+    fn end_own(&mut self) {
+        if let Some(own) = self.own.take() {
+            // An error says that it has ended.
+            let _ = own
+                .recording
+                .end_alone(&mut || self.leave(&own.running.shared));
+        }
+    }
+
+    /// Takes what windows have of a recording that ends.
+    fn leave(&mut self, shared: &Shared) {
+        for open in self.open.iter_mut().filter(|open| open.is_counted) {
+            open.parts
+                .extend(shared.collector.lock().close_window(open.number));
+            open.is_counted = false;
+            open.waiter.tell(|news| news.is_left = true);
+        }
+    }
+
+    /// What a window has, which is over; and this moment, where nothing has counted for it in the
+    /// end.
+    fn remove(&mut self, number: u32) -> (Vec<Part>, Option<Moment>) {
+        let Some(place) = self.open.iter().position(|open| open.number == number) else {
+            return (Vec::new(), None);
+        };
+        let open = self.open.swap_remove(place);
+        let mut parts = open.parts;
+        let own = self.own.as_ref().map(|own| &own.running);
+        let running = self.program.as_ref().or(own).filter(|_| open.is_counted);
+        let end = match running {
+            Some(running) => {
+                parts.extend(running.shared.collector.lock().close_window(number));
+                None
+            }
+            None => moment(),
+        };
+        // What the others cannot have now will be missing, and be said to be.
+        let _ = self.settle();
+        (parts, end)
+    }
+}
+
+fn moment() -> Option<Moment> {
+    Some(Moment {
+        process_cpu_ns: Clock::PROCESS_CPU.now_ns().ok()?,
+        realtime_ns: Clock::REALTIME.now_ns().ok()?,
+    })
+}
+
+/// One profile of a window's parts. CPU time between them was not sampled, nor that after the last
+/// one, where the window went on to `end`.
+fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        return Profile::default();
+    };
+    let from = first.from;
+    let to = end.unwrap_or(last.to);
+    let between = |from: u64, to: u64| to.saturating_sub(from);
+    let mut unsampled_ns = between(last.to.process_cpu_ns, to.process_cpu_ns);
+    for (part, next) in parts.iter().zip(&parts[1..]) {
+        unsampled_ns += between(part.to.process_cpu_ns, next.from.process_cpu_ns);
+    }
+    let mut profile = Profile::merged(parts.into_iter().map(|part| part.profile));
+    profile.duration_nanos = between(from.realtime_ns, to.realtime_ns).max(1) as i64;
+    // By elapsed time that is not what samples are made of.
+    if unsampled_ns > 0 && profile.period_type.r#type == "cpu" {
+        let count = unsampled_ns as i64 / profile.period.max(1);
+        let frame = NamedFrames::default().of(&mut profile, UNSAMPLED);
+        profile.push_sample(&[frame], &[count, unsampled_ns as i64], &[]);
+    }
+    profile
+}

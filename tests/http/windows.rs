@@ -1,0 +1,157 @@
+//! Windows that overlap, with each other and with recordings of the program's own.
+
+use std::time::Duration;
+
+use sigprof::Profile;
+use sigprof::cpu::{Clock, Profiler};
+
+use crate::client::ask;
+use crate::clock::CpuClock;
+use crate::served::Served;
+use crate::work::burn;
+
+/// A window's profile.
+fn window(served: &Served, query: &str) -> Profile {
+    let path = format!("/debug/pprof/profile?{query}");
+    let answer = ask(served.address(), "GET", &path, b"");
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+    Profile::read(&answer.body).unwrap()
+}
+
+/// Opens a window, and does this while it is open.
+fn meanwhile<T>(served: &Served, query: &str, work: impl FnOnce() -> T) -> (Profile, T) {
+    std::thread::scope(|scope| {
+        let window = scope.spawn(|| window(served, query));
+        // The window is to begin first.
+        burn(Duration::from_millis(300));
+        let result = work();
+        (window.join().unwrap(), result)
+    })
+}
+
+/// Checks that the time is in functions, with that of the application's among them, and not in
+/// what nobody sampled.
+///
+/// # Panics
+///
+/// If it is not.
+fn check_places(profile: &Profile, what: &str) {
+    let top = profile.top(0);
+    let flat_of = |is_it: fn(&str) -> bool| -> i64 {
+        let rows = top.rows().iter().filter(|row| is_it(&row.name));
+        rows.map(|row| row.flat).sum()
+    };
+    let unsampled = flat_of(|name| name == "[unsampled]");
+    assert!(unsampled < profile.total(1) / 4, "{what}: {top}");
+    assert!(flat_of(|name| name.contains("burn_")) > 0, "{what}: {top}");
+}
+
+#[test]
+fn ten_windows_have_each_its_own_time_at_its_own_rate() {
+    let served = Served::new();
+    let clock = CpuClock::start();
+    let asked = [
+        (1, 100),
+        (2, 100),
+        (3, 100),
+        (4, 1000),
+        (1, 1000),
+        (2, 50),
+        (3, 200),
+        (2, 10),
+        (3, 500),
+        (5, 100),
+    ];
+    let profiles = std::thread::scope(|scope| {
+        let windows = asked.map(|(seconds, hz)| {
+            // So that they begin one after the other.
+            burn(Duration::from_millis(50));
+            let query = format!("seconds={seconds}&hz={hz}");
+            let served = &served;
+            scope.spawn(move || window(served, &query))
+        });
+        windows.map(|window| window.join().unwrap())
+    });
+    let readings = clock.stop();
+    for (profile, (seconds, hz)) in profiles.iter().zip(asked) {
+        let what = format!("{seconds} s at {hz} Hz");
+        readings.check(profile, &what);
+        assert_eq!(profile.period, 1_000_000_000 / hz, "{what}");
+        assert!(profile.duration_nanos >= seconds * 1_000_000_000, "{what}");
+        check_places(profile, &what);
+    }
+}
+
+#[test]
+fn a_recording_of_the_programs_own_is_shared() {
+    let served = Served::new();
+    let clock = CpuClock::start();
+    let recording = Profiler::new().frequency_hz(1000).start().unwrap();
+    let thinned = window(&served, "seconds=2&hz=100");
+    let as_it_is = window(&served, "seconds=1&hz=1000");
+    // There is no slower multiple of it.
+    let nearest = window(&served, "seconds=1&hz=3000");
+    let own = recording.stop().unwrap();
+    let readings = clock.stop();
+    for (profile, period, what) in [
+        (thinned, 10_000_000, "thinned"),
+        (as_it_is, 1_000_000, "as it is"),
+        (nearest, 1_000_000, "nearest"),
+        (own, 1_000_000, "own"),
+    ] {
+        assert_eq!(profile.period, period, "{what}");
+        readings.check(&profile, what);
+    }
+}
+
+#[test]
+fn the_program_can_start_and_stop_while_windows_are_open() {
+    let served = Served::new();
+    let clock = CpuClock::start();
+    let (window, own) = meanwhile(&served, "seconds=4", || {
+        let recording = Profiler::new().frequency_hz(200).start().unwrap();
+        burn(Duration::from_secs(1));
+        recording.stop().unwrap()
+    });
+    let readings = clock.stop();
+    readings.check(&window, "window");
+    readings.check(&own, "own");
+    assert!(own.duration_nanos < window.duration_nanos);
+}
+
+#[test]
+fn a_window_goes_on_when_the_program_stops() {
+    let served = Served::new();
+    let clock = CpuClock::start();
+    let recording = Profiler::new().start().unwrap();
+    let (window, own) = meanwhile(&served, "seconds=3", || recording.stop().unwrap());
+    let readings = clock.stop();
+    readings.check(&window, "window");
+    readings.check(&own, "own");
+    check_places(&window, "window");
+}
+
+#[test]
+fn elapsed_time_is_not_recorded_beside_cpu_time() {
+    let served = Served::new();
+    let ask = |query: &str| {
+        let path = format!("/debug/pprof/profile?{query}");
+        ask(served.address(), "GET", &path, b"")
+    };
+    let wall = window(&served, "seconds=1&wall=1");
+    assert_eq!(wall.period_type.r#type, "wall");
+    let recording = Profiler::new().clock(Clock::Wall).start().unwrap();
+    let refused = ask("seconds=1");
+    assert_eq!(refused.status, 503);
+    assert!(
+        refused.text().contains("elapsed time"),
+        "{}",
+        refused.text()
+    );
+    let wall = window(&served, "seconds=1&wall=1");
+    assert!(wall.total(1) > 0);
+    drop(recording);
+    let wrong = ask("seconds=1&hz=10001");
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.text().contains("1 to 10000"), "{}", wrong.text());
+}
