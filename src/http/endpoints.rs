@@ -3,17 +3,21 @@
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::admission::Admission;
+use super::limits::{BodyRoom, Limits};
+use super::options::Options;
 use super::reply::{self, Reply};
 use super::routes;
 
@@ -23,17 +27,32 @@ const SENT_WITHIN: Duration = Duration::from_secs(10);
 const MAX_BODY: usize = 4 << 20;
 
 /// The [endpoints](super) as a tower service, by the whole path of a request: `/pprof/…` and
-/// `/debug/pprof/…`.
+/// `/debug/pprof/…`. Made by [`Options::endpoints`].
 ///
 /// Work that takes time is done on threads of its own. Bodies of requests are waited for by tokio's
 /// clock: the runtime must have its time enabled, as `#[tokio::main]` does.
-#[derive(Clone, Debug, Default)]
-pub struct Endpoints(());
+#[derive(Clone, Debug)]
+pub struct Endpoints(Arc<Shared>);
+
+/// What the requests to one set of endpoints share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    prefix: String,
+    admission: Admission,
+    pub(super) limits: Limits,
+}
 
 impl Endpoints {
-    /// All of them.
-    pub fn new() -> Self {
-        Self::default()
+    pub(super) fn of(options: &Options, admission: Admission) -> Self {
+        Self(Arc::new(Shared {
+            prefix: options.prefix.clone(),
+            admission,
+            limits: Limits::new(options.max_windows),
+        }))
+    }
+
+    pub(super) fn limits(&self) -> &Limits {
+        &self.0.limits
     }
 }
 
@@ -52,7 +71,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Answer {
-        Answer(Box::pin(answer(request)))
+        let shared = self.0.clone();
+        Answer(Box::pin(async move { answer(&shared, request).await }))
     }
 }
 
@@ -73,28 +93,66 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Answers a request when its body is here.
-async fn answer<B>(request: Request<B>) -> Reply
+async fn answer<B>(shared: &Shared, request: Request<B>) -> Reply
 where
     B: Body + Send,
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let (head, body) = request.into_parts();
-    let body = timeout(SENT_WITHIN, Limited::new(body, MAX_BODY).collect()).await;
-    match body {
-        Ok(Ok(body)) => routes::answer(&head, body.to_bytes()).await,
-        Ok(Err(error)) if error.is::<LengthLimitError>() => reply::error(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format_args!("the body must have at most {MAX_BODY} bytes"),
-        ),
-        Ok(Err(error)) => reply::error(
-            StatusCode::BAD_REQUEST,
-            format_args!("the body cannot be read: {error}"),
-        ),
-        Err(_) => reply::error(
-            StatusCode::REQUEST_TIMEOUT,
-            format_args!("the body must be here within {SENT_WITHIN:?}"),
-        ),
+    if let Some(refusal) = shared.admission.refusal(&head) {
+        return refusal;
     }
+    let endpoint = match routes::find(&shared.prefix, &head) {
+        Ok(endpoint) => endpoint,
+        Err(refusal) => return *refusal,
+    };
+    let mut room = shared.limits.body();
+    let body = match endpoint.reads_body(&head.method) {
+        true => match timeout(SENT_WITHIN, read(body, &mut room)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(refusal)) => return refusal,
+            Err(_) => {
+                return reply::error(
+                    StatusCode::REQUEST_TIMEOUT,
+                    format_args!("the body must be here within {SENT_WITHIN:?}"),
+                );
+            }
+        },
+        false => Bytes::new(),
+    };
+    routes::answer(endpoint, &shared.limits, &head, body).await
+}
+
+/// A request's body, when it is here.
+async fn read<B>(body: B, room: &mut BodyRoom<'_>) -> Result<Bytes, Reply>
+where
+    B: Body,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let mut body = pin!(body);
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            let error = error.into();
+            reply::error(
+                StatusCode::BAD_REQUEST,
+                format_args!("the body cannot be read: {error}"),
+            )
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if bytes.len() + data.remaining() > MAX_BODY {
+            return Err(reply::error(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format_args!("the body must have at most {MAX_BODY} bytes"),
+            ));
+        }
+        if !room.take(data.remaining()) {
+            return Err(reply::busy("too much is being sent at once"));
+        }
+        bytes.put(data);
+    }
+    Ok(bytes.freeze())
 }

@@ -23,8 +23,8 @@
 //! | `…/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |
 //! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
 //!
-//! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time (100
-//! unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
+//! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time
+//! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
 //!
 //! Requests for profiles that overlap share one recording, and a recording that the program itself
 //! runs is shared, too. Each request gets what happened within its own time, at its own rate or the
@@ -32,13 +32,42 @@
 //! once: whoever asks for the other meanwhile gets status 503 and a sentence.
 //!
 //! Nothing is recorded, and no time taken, while nobody asks.
+//!
+//! # Who is answered
+//!
+//! [`serve`] listens on loopback addresses alone, and answers requests that were sent to an address
+//! or to `localhost`. [`Options`] has a token for clients to show, other names, and other
+//! addresses. An application that mounts the endpoints is asked by whoever can reach it: keep them
+//! from strangers, or set a [token](Options::token).
+//!
+//! # What is taken at once
+//!
+//! | | at most | else |
+//! |---|---|---|
+//! | windows that are open | 8, or [`Options::max_windows`] | 503, with `Retry-After` |
+//! | a request's body | 4 MiB, within 10 s | 413, 408 |
+//! | all bodies that are being read | 16 MiB | 503, with `Retry-After` |
+//! | symbols and threads that are looked up | 2 requests | they wait |
+//!
+//! And where [`serve`] has the connections:
+//!
+//! | | at most | else |
+//! |---|---|---|
+//! | a request's line and headers | 16 KiB, within 10 s | 431, the connection is closed |
+//! | a client that reads nothing | 30 s | the connection is closed |
+//! | connections | 256 | they wait |
+//!
+//! When a [`Server`] has ended, no window is open any more.
 #![forbid(unsafe_code)]
 
 mod absent;
+mod admission;
 mod cmdline;
 mod endpoints;
 mod family;
 mod index;
+mod limits;
+mod options;
 mod profile;
 mod query;
 mod reply;
@@ -50,5 +79,6 @@ mod threads;
 mod worker;
 
 pub use endpoints::{Answer, Endpoints};
+pub use options::Options;
 pub use router::router;
 pub use server::{Server, serve};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 use super::family::Family;
+use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
@@ -13,7 +14,12 @@ use crate::cpu::{Profiler, Waiter, Window};
 use crate::{Format, Result, symbolize};
 
 /// Records for as long as the query says, and answers with the profile.
-pub(super) async fn answer(method: &Method, family: Family, query: &Query<'_>) -> Reply {
+pub(super) async fn answer(
+    limits: &Limits,
+    method: &Method,
+    family: Family,
+    query: &Query<'_>,
+) -> Reply {
     let asked = (query.seconds()).and_then(|time| Ok((time, query.profiler()?)));
     let (time, profiler) = match asked {
         Ok(asked) => asked,
@@ -23,7 +29,10 @@ pub(super) async fn answer(method: &Method, family: Family, query: &Query<'_>) -
     if method == Method::HEAD {
         return form.reply(Vec::new());
     }
-    match worker::run(move |client| record(profiler, time, form, client)).await {
+    let Some(permit) = limits.window() else {
+        return reply::busy("as many windows are open as may be at once");
+    };
+    match worker::run(permit, move |client| record(profiler, time, form, client)).await {
         Ok(Ok(Some(body))) => form.reply(body),
         // Nobody reads it.
         Ok(Ok(None)) => reply::text(""),

@@ -12,6 +12,8 @@ use crate::{Error, ErrorKind};
 /// An answer, whole.
 pub(super) type Reply = Response<Full<Bytes>>;
 
+/// When a client that was refused may ask again, in seconds.
+const RETRY_AFTER_S: u64 = 10;
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// A text for people and line-reading clients.
@@ -53,6 +55,23 @@ pub(super) fn error(status: StatusCode, sentence: impl Display) -> Reply {
     let mut reply = whole(status, TEXT, format!("{sentence}\n"));
     let headers = reply.headers_mut();
     headers.insert("x-go-pprof", HeaderValue::from_static("1"));
+    reply
+}
+
+/// What cannot be done now, for what is being done; a client can ask again.
+pub(super) fn busy(sentence: impl Display) -> Reply {
+    let sentence = format_args!("{sentence}; ask again in {RETRY_AFTER_S} seconds");
+    let mut reply = error(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    let headers = reply.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S));
+    reply
+}
+
+/// A request without the token. The header has browsers ask for it.
+pub(super) fn unauthorized(sentence: impl Display) -> Reply {
+    let mut reply = error(StatusCode::UNAUTHORIZED, sentence);
+    let scheme = HeaderValue::from_static("Basic realm=\"profiles\"");
+    reply.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
     reply
 }
 

@@ -3,6 +3,7 @@
 use axum::Router;
 
 use super::endpoints::Endpoints;
+use super::options::Options;
 
 /// The [endpoints](super), to be merged into an application of axum's:
 ///
@@ -16,8 +17,17 @@ use super::endpoints::Endpoints;
 /// # }
 /// ```
 ///
-/// They say much of the program, and let who asks spend its time: keep them from strangers.
+/// They say much of the program, and let who asks spend its time: keep them from strangers, or set
+/// a [token](Options::token).
 pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Options::new().router()
+}
+
+/// These endpoints below a path.
+pub(super) fn of<S: Clone + Send + Sync + 'static>(
+    prefix: &str,
+    endpoints: &Endpoints,
+) -> Router<S> {
     let paths = [
         "/pprof/{endpoint}",
         "/debug/pprof",
@@ -25,6 +35,6 @@ pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
         "/debug/pprof/{endpoint}",
     ];
     paths.into_iter().fold(Router::new(), |router, path| {
-        router.route_service(path, Endpoints::new())
+        router.route_service(&format!("{prefix}{path}"), endpoints.clone())
     })
 }

@@ -5,6 +5,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 
 use super::family::Family;
+use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::{absent, cmdline, index, profile, symbol, threads};
@@ -12,36 +13,44 @@ use super::{absent, cmdline, index, profile, symbol, threads};
 const GET: &[Method] = &[Method::GET, Method::HEAD];
 const GET_AND_POST: &[Method] = &[Method::GET, Method::HEAD, Method::POST];
 
-/// Answers a request whose body is here.
-pub(super) async fn answer(head: &Parts, body: Bytes) -> Reply {
-    let Some(endpoint) = Endpoint::at(head.uri.path()) else {
-        return reply::error(
+/// The endpoint that a request is for; or the answer to one that is for none.
+pub(super) fn find(prefix: &str, head: &Parts) -> Result<Endpoint, Box<Reply>> {
+    let path = head.uri.path().strip_prefix(prefix);
+    let endpoint = path.and_then(Endpoint::at).ok_or_else(|| {
+        Box::new(reply::error(
             StatusCode::NOT_FOUND,
-            "there is no such endpoint; /debug/pprof/ lists what there is",
-        );
-    };
-    let allowed = match endpoint {
-        Endpoint::Symbol => GET_AND_POST,
-        _ => GET,
-    };
-    if !allowed.contains(&head.method) {
-        return reply::wrong_method(allowed);
+            format_args!("there is no such endpoint; {prefix}/debug/pprof/ lists what there is"),
+        ))
+    })?;
+    let allowed = endpoint.methods();
+    match allowed.contains(&head.method) {
+        true => Ok(endpoint),
+        false => Err(Box::new(reply::wrong_method(allowed))),
     }
+}
+
+/// Answers a request whose body is here.
+pub(super) async fn answer(
+    endpoint: Endpoint,
+    limits: &Limits,
+    head: &Parts,
+    body: Bytes,
+) -> Reply {
     let query = Query::of(head.uri.query().unwrap_or_default());
     match endpoint {
         Endpoint::IndexIsAt(place) => reply::moved_to(place),
         Endpoint::Index => index::answer(&head.headers),
         Endpoint::Cmdline(family) => cmdline::answer(family),
-        Endpoint::Symbol => symbol::answer(&head.method, body).await,
-        Endpoint::Profile(family) => profile::answer(&head.method, family, &query).await,
-        Endpoint::Threads(kind) => threads::answer(kind, &query).await,
+        Endpoint::Symbol => symbol::answer(limits, &head.method, body).await,
+        Endpoint::Profile(family) => profile::answer(limits, &head.method, family, &query).await,
+        Endpoint::Threads(kind) => threads::answer(limits, kind, &query).await,
         Endpoint::Absent(family, name) => absent::answer(family, name),
     }
 }
 
 /// What a path stands for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Endpoint {
+pub(super) enum Endpoint {
     Index,
     /// The index is there.
     IndexIsAt(&'static str),
@@ -53,6 +62,18 @@ enum Endpoint {
 }
 
 impl Endpoint {
+    fn methods(self) -> &'static [Method] {
+        match self {
+            Self::Symbol => GET_AND_POST,
+            _ => GET,
+        }
+    }
+
+    /// Whether a request by this method has a body that counts.
+    pub(super) fn reads_body(self, method: &Method) -> bool {
+        self == Self::Symbol && method == Method::POST
+    }
+
     fn at(path: &str) -> Option<Self> {
         let (family, name) = match path.strip_prefix("/debug/pprof") {
             Some("") => return Some(Self::IndexIsAt("pprof/")),

@@ -2,17 +2,21 @@
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::runtime::{self, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio_io_timeout::TimeoutStream;
 use tower_service::Service;
 
+use super::admission::{Admission, Token};
 use super::endpoints::Endpoints;
+use super::options::Options;
 use super::worker;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -20,6 +24,12 @@ use crate::error::{Error, ErrorKind, Result};
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// The most bytes of a request's line and headers.
 const MAX_HEAD: usize = 16 * 1024;
+/// How long a client may take none of what it is sent.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+/// How many clients are let in at once.
+const MOST_CONNECTIONS: usize = 256;
+/// How long the end of a server waits for work that nobody waits for any more.
+const WORK_ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// How long nobody is let in where the system has no descriptor left.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -29,6 +39,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 #[must_use = "dropping the server ends it: bind it, as in `let _server = …`"]
 pub struct Server {
     local_addr: SocketAddr,
+    endpoints: Endpoints,
     /// Dropped, it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -36,23 +47,36 @@ pub struct Server {
 }
 
 /// Serves the [endpoints](super) at a loopback address, on a thread of its own, until the answer is
-/// dropped. Port 0 is any that is free: [`Server::local_addr`] says which.
+/// dropped. Port 0 is any that is free: [`Server::local_addr`] says which. [`Options::serve`] has
+/// more to choose from.
 ///
 /// # Errors
 ///
 /// [`InvalidInput`](ErrorKind::InvalidInput) for an address that other machines can reach, or none
 /// at all; [`Os`](ErrorKind::Os) where the system refuses the address or a thread.
 pub fn serve(address: impl ToSocketAddrs) -> Result<Server> {
+    Options::new().serve(address)
+}
+
+/// Serves as the options have it.
+pub(super) fn start(options: &Options, address: impl ToSocketAddrs) -> Result<Server> {
     let refused =
         |error| Error::with_source(ErrorKind::Os, "the address cannot be listened on", error);
+    let invalid = |message| Err(Error::new(ErrorKind::InvalidInput, message));
+    if options.token.as_ref().is_some_and(Token::is_empty) {
+        return invalid("the token is empty, and keeps nobody out".into());
+    }
     let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(refused)?.collect();
-    if let Some(remote) = addresses.iter().find(|address| !address.ip().is_loopback()) {
-        return Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "{remote} can be reached from other machines, and profiles tell of the program's code and data; \
-                 serve a loopback address, as 127.0.0.1:6060"
-            ),
+    let mut remote = addresses
+        .iter()
+        .filter(|address| !address.ip().is_loopback());
+    if options.token.is_none()
+        && !options.is_remote_allowed
+        && let Some(remote) = remote.next()
+    {
+        return invalid(format!(
+            "{remote} can be reached from other machines, and profiles tell of the program's code and data; \
+             serve a loopback address, as 127.0.0.1:6060, or set `http::Options::token` or `allow_remote`"
         ));
     }
     let listener = TcpListener::bind(&*addresses).map_err(refused)?;
@@ -67,10 +91,15 @@ pub fn serve(address: impl ToSocketAddrs) -> Result<Server> {
         let _entered = runtime.enter();
         tokio::net::TcpListener::from_std(listener).map_err(refused)?
     };
+    let endpoints = Endpoints::of(options, Admission::of_server(options));
     let (stop, stopped) = oneshot::channel();
-    let thread = worker::spawn(move || run(runtime, listener, stopped))?;
+    let thread = worker::spawn({
+        let endpoints = endpoints.clone();
+        move || run(runtime, listener, endpoints, stopped)
+    })?;
     Ok(Server {
         local_addr,
+        endpoints,
         stop: Some(stop),
         thread: Some(thread),
         process: std::process::id(),
@@ -84,7 +113,7 @@ impl Server {
     }
 
     /// Ends the server, as dropping it does: connections are closed, and windows that clients wait
-    /// for end. The port is free when this returns.
+    /// for end. When this returns the port is free, and nothing is recorded for a client any more.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -103,6 +132,11 @@ impl Drop for Server {
             // A panic there has been reported by the panic hook.
             let _ = thread.join();
         }
+        // Windows are cancelled. What else there is to do for a client that has gone ends soon.
+        let deadline = Instant::now() + WORK_ENDS_WITHIN;
+        while !self.endpoints.limits().are_idle() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -110,28 +144,38 @@ impl Drop for Server {
 fn run(
     runtime: Runtime,
     listener: tokio::net::TcpListener,
+    endpoints: Endpoints,
     stopped: oneshot::Receiver<Infallible>,
 ) {
     runtime.block_on(async {
         tokio::select! {
             _ = stopped => {}
-            () = accept(listener) => {}
+            () = accept(listener, endpoints) => {}
         }
     });
 }
 
-async fn accept(listener: tokio::net::TcpListener) {
+async fn accept(listener: tokio::net::TcpListener, endpoints: Endpoints) {
+    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
+        // Nobody closes the semaphore, so it always gives one. Who is not let in yet waits.
+        let permit = connections.clone().acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                let endpoints = service_fn(|request| Endpoints::new().call(request));
+                let mut stream = TimeoutStream::new(stream);
+                stream.set_write_timeout(Some(TAKEN_WITHIN));
+                let endpoints = endpoints.clone();
+                let endpoints = service_fn(move |request| endpoints.clone().call(request));
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(SENT_WITHIN)
                     .max_buf_size(MAX_HEAD)
-                    .serve_connection(TokioIo::new(stream), endpoints);
-                // A connection that fails is the client's loss, which sees it.
-                tokio::spawn(async { drop(connection.await) });
+                    .serve_connection(TokioIo::new(Box::pin(stream)), endpoints);
+                tokio::spawn(async {
+                    // A connection that fails is the client's loss, which sees it.
+                    drop(connection.await);
+                    drop(permit);
+                });
             }
             // Of no descriptor being left; or of a connection that is gone already.
             Err(_) => tokio::time::sleep(RETRY_AFTER).await,

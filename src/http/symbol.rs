@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
+use super::limits::Limits;
 use super::reply::{self, Reply};
 use super::worker;
 use crate::symbolize::symbols_at;
 
 /// Answers `GET` with whether there are symbols, and `POST` with those of the addresses in the
 /// body.
-pub(super) async fn answer(method: &Method, body: Bytes) -> Reply {
+pub(super) async fn answer(limits: &Limits, method: &Method, body: Bytes) -> Reply {
     if method != Method::POST {
         // How many there are is nothing that a client looks at, as long as it is not 0.
         return reply::text("num_symbols: 1\n");
@@ -20,7 +21,7 @@ pub(super) async fn answer(method: &Method, body: Bytes) -> Reply {
         Ok(addresses) => addresses,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
-    match worker::run(move |_| lines(&addresses)).await {
+    match worker::run(limits.work().await, move |_| lines(&addresses)).await {
         Ok(lines) => reply::text(lines),
         Err(error) => reply::error(reply::status_of(&error), error),
     }

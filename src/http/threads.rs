@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
+use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
@@ -26,9 +27,9 @@ pub(super) fn kind(name: &str) -> Option<&'static str> {
 }
 
 /// A profile with a sample for each thread, or a text.
-pub(super) async fn answer(kind: &'static str, query: &Query<'_>) -> Reply {
+pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_>) -> Reply {
     let is_for_people = query.is_for_people();
-    let body = worker::run(move |_| {
+    let body = worker::run(limits.work().await, move |_| {
         let mut profile = profile(kind)?;
         symbolize::add_names(&mut profile);
         if is_for_people {

@@ -6,25 +6,29 @@ use std::thread::Builder;
 
 use tokio::sync::oneshot;
 
+use super::limits::Permit;
 use crate::cpu::Waiter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::signal;
 
-/// Runs `work` on a thread of its own. Dropping the future cancels what waits on the `Waiter` that
-/// the work was given.
+/// Runs `work` on a thread of its own, which has the permit until it is done. Dropping the future
+/// cancels what waits on the `Waiter` that the work was given.
 ///
 /// # Errors
 ///
 /// Where the system refuses a thread, and where the work panicked.
 pub(super) async fn run<T: Send + 'static>(
+    permit: Permit,
     work: impl FnOnce(&Arc<Waiter>) -> T + Send + 'static,
 ) -> Result<T> {
     let client = Client(Arc::default());
     let waiter = client.0.clone();
     let (result, answer) = oneshot::channel();
     spawn(move || {
+        let done = work(&waiter);
+        drop(permit);
         // Whoever has gone needs none.
-        let _ = result.send(work(&waiter));
+        let _ = result.send(done);
     })?;
     answer.await.map_err(|_| {
         Error::new(

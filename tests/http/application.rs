@@ -13,16 +13,35 @@ use crate::client::ask;
 use crate::http_server::application;
 use crate::support::{Output, run, tool};
 
-/// The example's application in this process, and two clients that keep it at work.
-struct Application {
-    address: SocketAddr,
+/// The example's application, in this process.
+pub struct Application {
+    pub address: SocketAddr,
     is_over: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 impl Application {
-    fn new() -> Self {
+    /// With clients that keep it at work.
+    pub fn at_work() -> Self {
+        let mut application = Self::at_rest();
+        let (address, is_over) = (application.address, &application.is_over);
+        let clients = ["/compress", "/hash"].map(|path| {
+            let is_over = is_over.clone();
+            std::thread::spawn(move || {
+                let text = include_bytes!("../../Cargo.lock").repeat(8);
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = ask(address, "POST", path, &text);
+                    assert_eq!(answer.status, 200, "{}", answer.text());
+                }
+            })
+        });
+        application.clients.extend(clients);
+        application
+    }
+
+    /// Without clients.
+    pub fn at_rest() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -35,21 +54,10 @@ impl Application {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             axum::serve(listener, application()).await.unwrap();
         });
-        let is_over = Arc::new(AtomicBool::new(false));
-        let clients = ["/compress", "/hash"].map(|path| {
-            let is_over = is_over.clone();
-            std::thread::spawn(move || {
-                let text = include_bytes!("../../Cargo.lock").repeat(8);
-                while !is_over.load(Ordering::Relaxed) {
-                    let answer = ask(address, "POST", path, &text);
-                    assert_eq!(answer.status, 200, "{}", answer.text());
-                }
-            })
-        });
         Self {
             address,
-            is_over,
-            clients: clients.into(),
+            is_over: Arc::default(),
+            clients: Vec::new(),
             _runtime: runtime,
         }
     }
@@ -78,7 +86,7 @@ impl Drop for Application {
 #[test]
 fn go_names_what_an_application_does() {
     let Some(go) = tool("go") else { return };
-    let application = Application::new();
+    let application = Application::at_work();
     let top = application.go_pprof(&go, &["-top", "-cum"], "/debug/pprof/profile?seconds=2");
     assert!(
         top.stdout.contains("http_server::compress"),
@@ -98,7 +106,7 @@ fn go_names_what_an_application_does() {
 #[test]
 fn go_asks_the_program_for_names_that_a_file_has_not() {
     let Some(go) = tool("go") else { return };
-    let application = Application::new();
+    let application = Application::at_work();
     let options = ["-symbolize=remote", "-top", "-cum"];
     let top = application.go_pprof(&go, &options, "/pprof/profile?seconds=2");
     assert!(
@@ -117,7 +125,7 @@ fn google_pprof_names_what_an_application_does() {
     if tool("curl").is_none() {
         return;
     }
-    let application = Application::new();
+    let application = Application::at_work();
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(pprof);
     command
@@ -137,7 +145,7 @@ fn google_pprof_names_what_an_application_does() {
 #[test]
 fn go_shows_the_programs_threads() {
     let Some(go) = tool("go") else { return };
-    let application = Application::new();
+    let application = Application::at_work();
     for kind in ["goroutine", "threadcreate"] {
         let path = format!("/debug/pprof/{kind}");
         let answer = ask(application.address, "GET", &path, b"");

@@ -157,6 +157,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
     let server = serve("127.0.0.1:0").unwrap();
     let address = server.local_addr();
     for (method, path, status) in [
+        ("GET", "/pprof/profile?seconds=-1", 400),
         ("GET", "/pprof/profile?seconds=0", 400),
         ("GET", "/pprof/profile?seconds=301", 400),
         ("GET", "/pprof/profile?seconds=NaN", 400),
@@ -185,45 +186,6 @@ fn clients_of_http_1_0_are_answered() {
     let request = b"GET /pprof/symbol HTTP/1.0\r\n\r\n";
     let answer = send(server.local_addr(), request);
     assert_eq!(answer.text(), "num_symbols: 1\n");
-}
-
-#[test]
-fn an_address_that_others_can_reach_is_refused() {
-    for address in ["0.0.0.0:0", "[::]:0"] {
-        let error = serve(address).unwrap_err().to_string();
-        assert!(error.contains("127.0.0.1:6060"), "{error}");
-    }
-}
-
-#[test]
-fn a_window_ends_when_its_client_goes() {
-    let served = Served::new();
-    let address = served.address();
-    let request = format!("GET /pprof/profile?seconds=300 HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-    wait_until(is_recording);
-    drop(stream);
-    wait_until(|| !is_recording());
-}
-
-#[test]
-fn a_server_that_is_shut_down_ends_its_windows_and_frees_its_port() {
-    let server = serve("127.0.0.1:0").unwrap();
-    let address = server.local_addr();
-    let asking = std::thread::spawn(move || {
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        let request = format!("GET /pprof/profile?seconds=300 HTTP/1.1\r\nHost: {address}\r\n\r\n");
-        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        // Reset or closed: either way it is over.
-        let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
-    });
-    wait_until(is_recording);
-    server.shutdown();
-    asking.join().unwrap();
-    let again = serve(address).unwrap();
-    assert_eq!(again.local_addr(), address);
 }
 
 #[test]
@@ -280,21 +242,5 @@ fn google_pprof_names_what_a_host_and_port_do() {
             said.stdout,
             said.stderr
         );
-    }
-}
-
-/// Whether the profiler's thread is there.
-fn is_recording() -> bool {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    threads.flatten().any(|thread| {
-        let name = std::fs::read_to_string(thread.path().join("comm"));
-        name.is_ok_and(|name| name.trim_end() == "sigprof")
-    })
-}
-
-/// Waits for a state, as long as the test may take.
-fn wait_until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -12,9 +12,11 @@ mod work;
 #[path = "../../examples/http_server.rs"]
 mod http_server;
 
+mod abuse;
 mod application;
 mod client;
 mod clock;
 mod endpoints;
+mod safe;
 mod served;
 mod windows;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sigprof::http::{Server, serve};
+use sigprof::http::{Options, Server};
 
 use crate::work::{burn_sixty, burn_twenty_five};
 
@@ -19,6 +19,10 @@ pub struct Served {
 
 impl Served {
     pub fn new() -> Self {
+        Self::with(Options::new())
+    }
+
+    pub fn with(options: Options) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let functions = [burn_sixty as fn(Duration), burn_twenty_five];
         let threads = functions.map(|burn| {
@@ -30,7 +34,7 @@ impl Served {
             })
         });
         Self {
-            server: serve("127.0.0.1:0").unwrap(),
+            server: options.serve("127.0.0.1:0").unwrap(),
             is_over,
             threads: threads.into(),
         }
@@ -51,5 +55,21 @@ impl Drop for Served {
         for thread in self.threads.drain(..) {
             thread.join().unwrap();
         }
+    }
+}
+
+/// Whether the profiler's thread is there.
+pub fn is_recording() -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    threads.flatten().any(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm"));
+        name.is_ok_and(|name| name.trim_end() == "sigprof")
+    })
+}
+
+/// Waits for a state, as long as the test may take.
+pub fn wait_until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sigprof::Profile;
 use sigprof::cpu::{Clock, Profiler};
+use sigprof::http::Options;
 
 use crate::client::ask;
 use crate::clock::CpuClock;
@@ -48,7 +49,7 @@ fn check_places(profile: &Profile, what: &str) {
 
 #[test]
 fn ten_windows_have_each_its_own_time_at_its_own_rate() {
-    let served = Served::new();
+    let served = Served::with(Options::new().max_windows(10));
     let clock = CpuClock::start();
     let asked = [
         (1, 100),

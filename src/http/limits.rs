@@ -1,0 +1,85 @@
+//! How much the endpoints do at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The most bytes of requests' bodies that are held at once.
+const MOST_BODY_BYTES: usize = 16 << 20;
+/// How many threads do work that takes a moment; further requests wait for them.
+const WORKS: usize = 2;
+
+/// What requests share.
+#[derive(Debug)]
+pub(super) struct Limits {
+    max_windows: usize,
+    windows: Arc<Semaphore>,
+    works: Arc<Semaphore>,
+    body_bytes: AtomicUsize,
+}
+
+/// The right to work, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Permit(#[allow(dead_code, reason = "is dropped")] Option<OwnedSemaphorePermit>);
+
+/// Room for a request's body.
+#[derive(Debug)]
+pub(super) struct BodyRoom<'l> {
+    limits: &'l Limits,
+    bytes: usize,
+}
+
+impl Limits {
+    pub(super) fn new(max_windows: usize) -> Self {
+        let max_windows = max_windows.min(Semaphore::MAX_PERMITS);
+        Self {
+            max_windows,
+            windows: Arc::new(Semaphore::new(max_windows)),
+            works: Arc::new(Semaphore::new(WORKS)),
+            body_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// The right to a window, if there is one left.
+    pub(super) fn window(&self) -> Option<Permit> {
+        let permit = self.windows.clone().try_acquire_owned();
+        permit.ok().map(|permit| Permit(Some(permit)))
+    }
+
+    /// The right to do some work, as soon as there is one left.
+    pub(super) async fn work(&self) -> Permit {
+        // Nobody closes the semaphore, so it always gives one.
+        Permit(self.works.clone().acquire_owned().await.ok())
+    }
+
+    /// Whether all that was permitted is done.
+    pub(super) fn are_idle(&self) -> bool {
+        self.windows.available_permits() == self.max_windows
+            && self.works.available_permits() == WORKS
+    }
+
+    /// Room for a body, to be taken while it comes in.
+    pub(super) fn body(&self) -> BodyRoom<'_> {
+        BodyRoom {
+            limits: self,
+            bytes: 0,
+        }
+    }
+}
+
+impl BodyRoom<'_> {
+    /// Takes room for so many bytes more; false where there is none.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let held = self.limits.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        held + bytes <= MOST_BODY_BYTES
+    }
+}
+
+impl Drop for BodyRoom<'_> {
+    fn drop(&mut self) {
+        let limits = self.limits;
+        limits.body_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}

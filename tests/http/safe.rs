@@ -1,0 +1,167 @@
+//! What makes the endpoints safe to leave on: who is answered, and how much at once.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use sigprof::ErrorKind;
+use sigprof::http::{Options, Server, serve};
+
+use crate::client::{Answer, ask, send};
+use crate::served::{is_recording, wait_until};
+use crate::support::{run, tool};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+
+/// A client that waits for a window of five minutes.
+pub fn open_window(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).unwrap();
+    let request = "GET /pprof/profile?seconds=300 HTTP/1.0\r\n\r\n";
+    client.write_all(request.as_bytes()).unwrap();
+    client
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_token_or_a_word() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let refused = serve(address).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        for way in ["token", "allow_remote", "127.0.0.1"] {
+            assert!(refused.to_string().contains(way), "{refused}");
+        }
+    }
+    let empty = Options::new().token("").serve(ANY_PORT).unwrap_err();
+    assert!(empty.to_string().contains("the token is empty"), "{empty}");
+    let remote = Options::new().allow_remote().serve("0.0.0.0:0").unwrap();
+    let port = remote.local_addr().port();
+    assert_eq!(cmdline(([127, 0, 0, 1], port).into()).status, 200);
+    drop(Options::new().token("s3cret").serve("0.0.0.0:0").unwrap());
+}
+
+#[test]
+fn whoever_knows_the_token_is_answered() {
+    let server = Options::new().token("s3cret").serve(ANY_PORT).unwrap();
+    let refused = cmdline(server.local_addr());
+    assert_eq!(refused.status, 401, "{}", refused.text());
+    assert_eq!(refused.header("x-go-pprof"), Some("1"));
+    assert_eq!(
+        refused.header("www-authenticate"),
+        Some("basic realm=\"profiles\"")
+    );
+    assert!(refused.text().contains("Bearer"), "{}", refused.text());
+    for (token, status) in [
+        ("s3cret", 200),
+        ("S3cret", 401),
+        ("s3cret0", 401),
+        ("", 401),
+    ] {
+        let header = format!("Authorization: Bearer {token}");
+        assert_eq!(with_header(&server, &header).status, status, "{token}");
+    }
+}
+
+#[test]
+fn go_and_curl_show_the_token_as_a_password() {
+    let server = Options::new().token("s3cret").serve(ANY_PORT).unwrap();
+    let url = |user: &str, path: &str| format!("http://{user}{}{path}", server.local_addr());
+    if let Some(curl) = tool("curl") {
+        let profile = url("", "/debug/pprof/goroutine?debug=1");
+        let said = run(Command::new(curl).args(["-sS", "-u", "any:s3cret", &profile]));
+        assert!(said.stdout.contains("threads"), "{}", said.stdout);
+    }
+    let Some(go) = tool("go") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(go);
+    command.args(["tool", "pprof", "-top"]);
+    command.arg(url("any:s3cret@", "/debug/pprof/goroutine"));
+    command.env("PPROF_TMPDIR", directory.path());
+    command.env("TZ", "UTC").env("DEBUGINFOD_URLS", "");
+    let said = run(&mut command);
+    assert!(said.stdout.contains("Type: goroutine"), "{}", said.stdout);
+}
+
+#[test]
+fn a_page_of_the_web_is_not_answered() {
+    let server = serve(ANY_PORT).unwrap();
+    let refused = with_header(&server, "Host: evil.example");
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    for part in ["`evil.example`", "allow_host"] {
+        assert!(refused.text().contains(part), "{}", refused.text());
+    }
+    let port = server.local_addr().port();
+    let own = format!("Host: localhost:{port}");
+    assert_eq!(with_header(&server, &own).status, 200);
+    let options = Options::new().allow_host("profiles.example");
+    let server = options.serve(ANY_PORT).unwrap();
+    assert_eq!(with_header(&server, "Host: profiles.example").status, 200);
+}
+
+#[test]
+fn endpoints_are_below_a_prefix() {
+    let server = Options::new().prefix("internal/").serve(ANY_PORT).unwrap();
+    let address = server.local_addr();
+    let index = ask(address, "GET", "/internal/debug/pprof/", b"");
+    assert_eq!(index.status, 200);
+    let without = ask(address, "GET", "/debug/pprof/", b"");
+    assert_eq!(without.status, 404);
+    let place = "/internal/debug/pprof/ lists";
+    assert!(without.text().contains(place), "{}", without.text());
+}
+
+#[test]
+fn more_windows_than_may_be_open_are_refused() {
+    let server = Options::new().max_windows(2).serve(ANY_PORT).unwrap();
+    let address = server.local_addr();
+    let one_more = || ask(address, "GET", "/pprof/profile?seconds=1", b"");
+    let windows = [open_window(address), open_window(address)];
+    // The windows are open as soon as the server has read of them.
+    wait_until(|| one_more().status == 503);
+    let refused = one_more();
+    assert_eq!(refused.header("retry-after"), Some("10"));
+    assert!(
+        refused.text().contains("windows are open"),
+        "{}",
+        refused.text()
+    );
+    // All else is answered.
+    assert_eq!(cmdline(address).status, 200);
+    let [one, another] = windows;
+    drop(one);
+    wait_until(|| one_more().status == 200);
+    drop(another);
+    wait_until(|| !is_recording());
+}
+
+#[test]
+fn a_window_ends_when_its_client_goes() {
+    let server = serve(ANY_PORT).unwrap();
+    let client = open_window(server.local_addr());
+    wait_until(is_recording);
+    drop(client);
+    wait_until(|| !is_recording());
+}
+
+#[test]
+fn a_server_that_is_shut_down_ends_its_windows_and_frees_its_port() {
+    let server = serve(ANY_PORT).unwrap();
+    let address = server.local_addr();
+    let mut client = open_window(address);
+    wait_until(is_recording);
+    server.shutdown();
+    assert!(!is_recording());
+    // Reset or closed: either way nothing comes.
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    let again = serve(address).unwrap();
+    assert_eq!(again.local_addr(), address);
+}
+
+fn cmdline(address: SocketAddr) -> Answer {
+    ask(address, "GET", "/pprof/cmdline", b"")
+}
+
+fn with_header(server: &Server, header: &str) -> Answer {
+    let request = format!("GET /pprof/cmdline HTTP/1.0\r\n{header}\r\n\r\n");
+    send(server.local_addr(), request.as_bytes())
+}
