@@ -19,7 +19,6 @@ use crate::aggregate::NamedFrames;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::sync::Mutex;
-use crate::sys::clock::Clock;
 use crate::sys::per_process::PerProcess;
 
 /// The most memory that the samples of a recording for windows alone take before the next window
@@ -333,19 +332,12 @@ impl Windows {
                 parts.extend(running.shared.collector.lock().close_window(number));
                 None
             }
-            None => moment(),
+            None => Moment::now().ok(),
         };
         // What the others cannot have now will be missing, and be said to be.
         let _ = self.settle();
         (parts, end)
     }
-}
-
-fn moment() -> Option<Moment> {
-    Some(Moment {
-        process_cpu_ns: Clock::PROCESS_CPU.now_ns().ok()?,
-        realtime_ns: Clock::REALTIME.now_ns().ok()?,
-    })
 }
 
 /// One profile of a window's parts. CPU time between them was not sampled, nor that after the last
@@ -362,7 +354,8 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
         unsampled_ns += between(part.to.process_cpu_ns, next.from.process_cpu_ns);
     }
     let mut profile = Profile::merged(parts.into_iter().map(|part| part.profile));
-    profile.duration_nanos = between(from.realtime_ns, to.realtime_ns).max(1) as i64;
+    let duration = to.at.saturating_duration_since(from.at);
+    profile.duration_nanos = duration.as_nanos().max(1) as i64;
     // By elapsed time that is not what samples are made of.
     if unsampled_ns > 0 && profile.period_type.r#type == "cpu" {
         let count = unsampled_ns as i64 / profile.period.max(1);

@@ -1,7 +1,7 @@
 //! What a collector says: the profile, and the figures.
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Collector;
 use super::totals::Totals;
@@ -53,7 +53,7 @@ impl Collector {
             is_whole: true,
             sums: self.table.all(),
             totals: self.totals(),
-            start_realtime_ns: self.start_realtime_ns,
+            start_realtime_ns: self.start.realtime_ns,
             frequency_hz: self.rate.frequency_hz,
         }
     }
@@ -149,11 +149,13 @@ impl Collector {
         let own = self.threads.own().map(Clock::thread_cpu);
         let own_ns = own.and_then(|clock| clock.now_ns().ok()).unwrap_or(0);
         let process_ns = Clock::PROCESS_CPU.now_ns().unwrap_or(0);
-        (process_ns.saturating_sub(self.process_cpu_ns), own_ns)
+        (process_ns.saturating_sub(self.start.process_cpu_ns), own_ns)
     }
 
-    pub(super) fn duration(&self) -> Duration {
-        self.stopped_after.unwrap_or_else(|| self.started.elapsed())
+    /// The part of the recording's time that is before `now`.
+    pub(super) fn duration_to(&self, now: Instant) -> Duration {
+        let elapsed = || now.saturating_duration_since(self.start.at);
+        self.stopped_after.unwrap_or_else(elapsed)
     }
 
     pub(in crate::cpu) fn stats(&self) -> Stats {

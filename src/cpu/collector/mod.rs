@@ -2,6 +2,7 @@
 //! lock.
 
 mod figures;
+mod moment;
 mod totals;
 #[cfg(feature = "http")]
 mod window;
@@ -29,9 +30,10 @@ use crate::sys::modules::{self, Generation};
 use crate::sys::signal::is_installed;
 use crate::sys::thread_hook::ThreadHook;
 use crate::unwind::{Snapshot, StopReason};
+pub(super) use moment::Moment;
 use totals::Totals;
 #[cfg(feature = "http")]
-pub(super) use window::{Moment, Part};
+pub(super) use window::Part;
 
 /// The shortest time between two looks at threads and modules, and the time between two where
 /// something can happen that nobody tells the flusher of.
@@ -95,8 +97,7 @@ pub(super) struct Collector {
     last_turn: Instant,
     next_refresh: Instant,
     next_code_refresh: Instant,
-    started: Instant,
-    start_realtime_ns: u64,
+    start: Moment,
     stopped_after: Option<Duration>,
     /// The counts at the stop: the next recording counts in the same place.
     final_totals: Option<Totals>,
@@ -104,8 +105,6 @@ pub(super) struct Collector {
     /// Windows that are open.
     #[cfg(feature = "http")]
     windows: Vec<window::Mark>,
-    /// The process's CPU time at the start.
-    process_cpu_ns: u64,
     /// The process's CPU time, and that of the profiler's thread, at the stop.
     final_cpu: Option<(u64, u64)>,
     handler_replaced: bool,
@@ -119,7 +118,8 @@ impl Collector {
         rate: Rate,
         threads: Threads,
     ) -> std::io::Result<Self> {
-        let now = Instant::now();
+        let start = Moment::now()?;
+        let now = start.at;
         let mut collector = Self {
             recorder,
             engine,
@@ -146,14 +146,12 @@ impl Collector {
             last_turn: now.checked_sub(RESTING_TURN).unwrap_or(now),
             next_refresh: now,
             next_code_refresh: now,
-            started: now,
-            start_realtime_ns: Clock::REALTIME.now_ns()?,
+            start,
             stopped_after: None,
             final_totals: None,
             final_stats: None,
             #[cfg(feature = "http")]
             windows: Vec::new(),
-            process_cpu_ns: Clock::PROCESS_CPU.now_ns()?,
             final_cpu: None,
             handler_replaced: false,
         };
@@ -201,7 +199,7 @@ impl Collector {
     pub(super) fn record_wall_time(&mut self) {
         self.threads.note_changes();
         let arming = self.threads.arming();
-        self.wall = Some(Wall::new(self.recorder, arming, self.started));
+        self.wall = Some(Wall::new(self.recorder, arming, self.start.at));
     }
 
     /// From now on a timer of the process ticks for all threads, instead of one for each.
@@ -481,7 +479,7 @@ impl Collector {
             wall.hear(&mut self.threads, &mut self.table);
             wall.stop(&mut self.table);
         }
-        self.stopped_after = Some(self.started.elapsed());
+        self.stopped_after = Some(self.start.at.elapsed());
         self.final_cpu = Some(self.cpu_now());
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::Collector;
+use super::moment::at_once;
 use crate::aggregate::Unseen;
 use crate::cpu::stats::{Lost, WallTime};
 use crate::cpu::threads::Account;
@@ -46,10 +47,10 @@ impl Collector {
             return totals.clone();
         }
         let recorder = self.recorder;
-        let (elapsed, (process_ns, own_ns)) = self.now();
+        let (now, (process_ns, own_ns)) = at_once(|| self.cpu_now());
         let (accounts, others) = self.threads.accounts();
         Totals {
-            elapsed,
+            elapsed: self.duration_to(now),
             process_ns,
             own_ns,
             written: recorder.sum(|c| &c.written),
@@ -71,27 +72,6 @@ impl Collector {
                 let time = wall.time(&unseen);
                 (unseen, time)
             }),
-        }
-    }
-}
-
-/// How far apart two clocks are read at most, where that can be had.
-const TOGETHER: Duration = Duration::from_micros(50);
-/// How often that is tried.
-const TRIES: u32 = 5;
-
-impl Collector {
-    /// Elapsed time and CPU time at the same moment, or as near to that as a crowded machine lets
-    /// it be.
-    fn now(&self) -> (Duration, (u64, u64)) {
-        let mut tries = 0;
-        loop {
-            let elapsed = self.duration();
-            let cpu = self.cpu_now();
-            tries += 1;
-            if tries == TRIES || self.duration() - elapsed < TOGETHER {
-                return (elapsed, cpu);
-            }
         }
     }
 }

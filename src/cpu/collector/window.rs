@@ -1,9 +1,9 @@
 //! Windows of a recording: what is counted between two moments of it.
 #![forbid(unsafe_code)]
 
-use super::Collector;
 use super::figures::Stretch;
 use super::totals::Totals;
+use super::{Collector, Moment};
 use crate::cpu::engine::Rate;
 use crate::profile::Profile;
 
@@ -22,15 +22,6 @@ pub(in crate::cpu) struct Part {
     pub(in crate::cpu) profile: Profile,
     pub(in crate::cpu) from: Moment,
     pub(in crate::cpu) to: Moment,
-}
-
-/// A moment by two clocks.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cpu) struct Moment {
-    /// CPU time of the process.
-    pub(in crate::cpu) process_cpu_ns: u64,
-    /// Nanoseconds since the Unix epoch.
-    pub(in crate::cpu) realtime_ns: u64,
 }
 
 impl Collector {
@@ -61,10 +52,7 @@ impl Collector {
         let place = self.windows.iter().position(|mark| mark.window == window)?;
         let mark = self.windows.swap_remove(place);
         let totals = self.totals();
-        let moment = |totals: &Totals| Moment {
-            process_cpu_ns: self.process_cpu_ns + totals.process_ns,
-            realtime_ns: self.start_realtime_ns + totals.elapsed.as_nanos() as u64,
-        };
+        let moment = |totals: &Totals| self.start.later(totals.elapsed, totals.process_ns);
         let (from, to) = (moment(&mark.totals), moment(&totals));
         let profile = self.profile_of(&Stretch {
             is_whole: false,
