@@ -35,14 +35,21 @@ __attribute__((constructor)) static void remember(void) { first_environ = enviro
 
 static void nothing(void) { hot(200); }
 
-/* Whatever takes the numbers of descriptors that were closed is the program's, and stays whole. */
+/* What the program has instead of the descriptors that it closed stays the program's. */
 static void closes_descriptors(void) {
   hot(200);
   for (int fd = 0; fd < 1024; fd++) close(fd);
-  int files[40];
   for (int i = 0; i < 40; i++) {
-    files[i] = open("data", O_CREAT | O_RDWR | O_APPEND, 0600);
-    CHECK(files[i] == i && write(files[i], "x", 1) == 1);
+    int file = open("data", O_CREAT | O_RDWR | O_APPEND, 0600);
+    CHECK(file >= 0);
+    /* The profiler may have a number for as long as it reads a file of /proc. The standard ones it
+     * gives back: the program gets them. A perf event that is made anew may keep another. */
+    while (i < 3 && file != i) {
+      CHECK(close(file) == 0);
+      file = open("data", O_RDWR | O_APPEND);
+      CHECK(file >= 0);
+    }
+    CHECK(write(file, "x", 1) == 1);
   }
   hot(200);
   struct stat data;
