@@ -18,6 +18,8 @@ pub fn made(profile: &str) -> PathBuf {
     cargo
         .args(["rustc", "--lib", "--all-features", "--crate-type", "cdylib"])
         .args(["--message-format=json", "--profile", profile])
+        // Readers of profiles take seconds for what a build without optimization tells debuggers.
+        .args(["--", "-C", "strip=debuginfo"])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
     let said = succeed(&mut cargo).stdout;
     let said = String::from_utf8(said).unwrap();
