@@ -162,8 +162,7 @@ pub extern "C" fn ProfilerRegisterThread() {
 /// Unblocks a timer's signal, and that of perf events, on the calling thread, as gperftools does
 /// with its own.
 fn unblock_signals(signal: c_int) {
-    signal::unblock(signal, libc::SIGURG);
-    signal::unblock(libc::SIGURG, signal);
+    signal::unblock(&[signal, libc::SIGURG]);
 }
 
 /// Does nothing, as in gperftools.

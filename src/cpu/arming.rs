@@ -151,7 +151,7 @@ impl Arming {
                 let is_confirmed = slot.confirm(cookie.serial);
                 if is_confirmed {
                     slot.due_ns.store(due_ns, Ordering::Relaxed);
-                    event.send()?;
+                    event.begin()?;
                 } else {
                     events.clear(event.fd(), cookie);
                 }
@@ -195,8 +195,8 @@ impl Arming {
         armed
     }
 
-    /// An event that sends nothing yet. It has no phase of its own: the first tick comes after a
-    /// period of that length, and the handler sets the right one then.
+    /// An event that stands still yet. It has no phase of its own: the first tick comes after a
+    /// period of that length, and the handler has it go on with the right one then.
     fn perf_event(
         &self,
         tid: i32,
@@ -206,7 +206,7 @@ impl Arming {
         events: &Events,
     ) -> io::Result<TaskClock> {
         let clock = TaskClock::for_thread(tid, phase, with_kernel)?;
-        if !events.set(clock.fd(), cookie, self.rate.period_ns()) {
+        if !events.set(clock.fd(), cookie) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         clock.direct(self.quiet, tid)?;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::handler::Cookie;
 use crate::sys::memory::Pages;
@@ -19,8 +19,9 @@ unsafe impl Sync for Events {}
 struct Event {
     /// The thread, as a timer's signal would carry it; 0 for none.
     cookie: AtomicU64,
-    /// The period in nanoseconds that the handler is to set at the first tick; 0 once it has.
-    pending_period: AtomicU64,
+    /// The event has not had its first tick, as far as is known, after which it goes on with its
+    /// true period.
+    is_first: AtomicBool,
 }
 
 impl Events {
@@ -37,11 +38,11 @@ impl Events {
 
     /// Says whose event `fd` is, before it sends its first signal. False for a number that the
     /// table has no place for.
-    pub(super) fn set(&self, fd: RawFd, cookie: Cookie, period_ns: u64) -> bool {
+    pub(super) fn set(&self, fd: RawFd, cookie: Cookie) -> bool {
         let Some(event) = self.at(fd) else {
             return false;
         };
-        event.pending_period.store(period_ns, Ordering::Relaxed);
+        event.is_first.store(true, Ordering::Relaxed);
         event.cookie.store(cookie.to_u64(), Ordering::Release);
         true
     }
@@ -63,14 +64,11 @@ impl Events {
         (cookie.serial != 0).then_some(cookie)
     }
 
-    /// The period in nanoseconds to set, if this is the event's first signal. For a handler on the
-    /// event's thread. *Async-signal-safe.*
-    pub(super) fn take_period(&self, fd: RawFd) -> Option<u64> {
-        let pending = &self.at(fd)?.pending_period;
-        match pending.load(Ordering::Relaxed) {
-            0 => None,
-            _ => Some(pending.swap(0, Ordering::Relaxed)),
-        }
+    /// Says that the event has had its first tick; false if that was known.
+    /// *Async-signal-safe.*
+    pub(super) fn take_first(&self, fd: RawFd) -> bool {
+        self.at(fd)
+            .is_some_and(|event| event.is_first.swap(false, Ordering::Relaxed))
     }
 }
 
@@ -84,16 +82,16 @@ mod tests {
         // One thread's id, slot and descriptor, each used again at once.
         let [gone, present] = [1, 2].map(|serial| Cookie::of_thread(serial, 0));
         assert_eq!(events.get(5), None);
-        assert!(events.set(5, gone, 100));
-        assert!(events.set(5, present, 100));
+        assert!(events.set(5, gone));
+        assert!(events.set(5, present));
         events.clear(5, gone);
         assert_eq!(events.get(5), Some(present));
-        assert_eq!(events.take_period(5), Some(100));
-        assert_eq!(events.take_period(5), None);
+        assert!(events.take_first(5));
+        assert!(!events.take_first(5));
         events.clear(5, present);
         assert_eq!(events.get(5), None);
         for fd in [-1, DESCRIPTORS as RawFd] {
-            assert!(!events.set(fd, gone, 100));
+            assert!(!events.set(fd, gone));
             assert_eq!(events.get(fd), None);
         }
     }

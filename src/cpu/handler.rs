@@ -9,7 +9,7 @@ use crate::ring::{RecordWriter, Refused, Source};
 use crate::slots::{Slot, Slots, is_before};
 use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
-use crate::sys::perf_event::set_period;
+use crate::sys::perf_event::go_on;
 use crate::sys::signal::{ErrnoGuard, Tick};
 use crate::sys::thread::current_tid;
 
@@ -80,7 +80,7 @@ pub(super) extern "C" fn on_signal(
             Some(Cookie::from_u64(cookie)),
             overrun.saturating_add(1),
         ),
-        Tick::Descriptor { fd } => match recorder.events.get(fd) {
+        Tick::Descriptor { fd, .. } => match recorder.events.get(fd) {
             Some(cookie) => (Source::Clock, Some(cookie), 1),
             None => return foreign(recorder),
         },
@@ -101,10 +101,11 @@ pub(super) extern "C" fn on_signal(
     // which was sent for an earlier one.
     let own = own
         .filter(|(_, slot)| !matches!(tick, Tick::Descriptor { .. }) || slot.is_of(current_tid()));
-    if let (Tick::Descriptor { fd }, Some(_)) = (tick, own)
-        && let Some(period_ns) = recorder.events.take_period(fd)
+    if let (Tick::Descriptor { fd, has_stopped }, Some(_)) = (tick, own)
+        && has_stopped
     {
-        set_period(fd, period_ns);
+        recorder.events.take_first(fd);
+        go_on(fd, recorder.period_ns.load(Ordering::Relaxed));
     }
     let (serial, tid, slot) = match (own, tick) {
         (Some((serial, slot)), _) => (serial, 0, Some(slot)),
@@ -544,15 +545,15 @@ mod tests {
         let descriptor = || forged::descriptor(tid, SIGNAL, fd).unwrap();
         descriptor();
         expect("of a descriptor that is no event", [0, 1]);
-        events.set(fd, own, 1);
+        events.set(fd, own);
         descriptor();
         expect("of its event", [1, 0]);
-        assert_eq!(events.take_period(fd), None, "the handler has set it");
-        events.set(fd, others, 1);
+        assert!(!events.take_first(fd), "the handler has had it go on");
+        events.set(fd, others);
         descriptor();
         expect("of an event whose descriptor is another's by now", [1, 0]);
-        assert_eq!(events.take_period(fd), Some(1), "that is the other's");
-        events.set(fd, earlier_own, 1);
+        assert!(events.take_first(fd), "that is the other's");
+        events.set(fd, earlier_own);
         descriptor();
         expect("of an event of an earlier recording", [0, 1]);
 

@@ -11,7 +11,7 @@
 //! | [`clock::Clock::now_ns`] | a system call for CPU clocks, none for the others as a rule |
 //! | [`futex::Futex::wake_once`] | one system call at most |
 //! | [`memory::StackReader`] | loads from a stack that stays; a system call for each page of another |
-//! | [`perf_event::set_period`] | one system call |
+//! | [`perf_event::go_on`] | two system calls |
 //! | [`signal::ErrnoGuard`] | a load and a store of errno |
 //! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
 //! | [`stack::Stack::run`] | changes the stack pointer for a call |

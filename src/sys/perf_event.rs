@@ -46,6 +46,7 @@ const _: () = assert!(size_of::<Attributes>() == 64);
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
+const DISABLED: u64 = 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HV: u64 = 1 << 6;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
@@ -54,7 +55,9 @@ const fn io(direction: u32, number: u32, size: usize) -> libc::c_ulong {
     ((direction << 30) | ((size as u32) << 16) | (b'$' as u32) << 8 | number) as libc::c_ulong
 }
 
+const PERF_EVENT_IOC_ENABLE: libc::c_ulong = io(0, 0, 0);
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = io(0, 1, 0);
+const PERF_EVENT_IOC_REFRESH: libc::c_ulong = io(0, 2, 0);
 const PERF_EVENT_IOC_PERIOD: libc::c_ulong = io(1, 4, 8);
 const PERF_EVENT_IOC_ID: libc::c_ulong = io(2, 7, 8);
 
@@ -84,8 +87,8 @@ fn above_standard_streams(fd: RawFd) -> io::Result<RawFd> {
 
 impl TaskClock {
     /// An event on one thread of this process, which counts its time in the kernel only
-    /// `with_kernel`, and which ticks every `period`. It is silent until it is told to
-    /// [`send`](Self::send) a signal.
+    /// `with_kernel`, and which ticks after `period` of it. It stands still until it is told to
+    /// [`begin`](Self::begin).
     ///
     /// # Errors
     ///
@@ -98,7 +101,7 @@ impl TaskClock {
             size: size_of::<Attributes>() as u32,
             config: PERF_COUNT_SW_TASK_CLOCK,
             sample_period: period.as_nanos() as u64,
-            flags: EXCLUDE_HV | if with_kernel { 0 } else { EXCLUDE_KERNEL },
+            flags: DISABLED | EXCLUDE_HV | if with_kernel { 0 } else { EXCLUDE_KERNEL },
             ..Attributes::default()
         };
         const ANY_CPU: libc::c_int = -1;
@@ -134,7 +137,7 @@ impl TaskClock {
         }
     }
 
-    /// Says which signal is to be [sent](Self::send) to which thread.
+    /// Says which signal each tick is to send to which thread.
     pub(crate) fn direct(&self, signal: libc::c_int, tid: i32) -> io::Result<()> {
         let owner = Owner {
             kind: F_OWNER_TID,
@@ -148,11 +151,18 @@ impl TaskClock {
         Ok(())
     }
 
-    /// From now on each tick sends its signal, with the descriptor in `si_fd`.
-    pub(crate) fn send(&self) -> io::Result<()> {
+    /// From now on the event counts. Its ticks send a signal, with the descriptor in `si_fd`. The
+    /// first one also stops the event, and says so; what receives it has it [go on](go_on). A first
+    /// period can be short, and a thread that blocks the signal would else be interrupted that
+    /// often by the kernel for as long as it does, and get nowhere.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        const TICKS: libc::c_int = 1;
         // Of the flags that can be set so, a new event has none.
         // SAFETY: the descriptor is this value's.
-        super::check(unsafe { libc::fcntl(self.fd, libc::F_SETFL, libc::O_ASYNC) }.into())?;
+        unsafe {
+            super::check(libc::fcntl(self.fd, libc::F_SETFL, libc::O_ASYNC).into())?;
+            super::check(libc::ioctl(self.fd, PERF_EVENT_IOC_REFRESH, TICKS).into())?;
+        }
         Ok(())
     }
 
@@ -256,11 +266,14 @@ fn id(fd: RawFd) -> Option<u64> {
     (unsafe { libc::ioctl(fd, PERF_EVENT_IOC_ID, &raw mut id) } == 0).then_some(id)
 }
 
-/// Changes the period of the event behind a descriptor; the next tick comes a whole new period from
-/// now. *Async-signal-safe.*
-pub(crate) fn set_period(fd: RawFd, period_ns: u64) {
-    // SAFETY: the request reads a u64 for perf events, and is unknown to anything else.
-    unsafe { libc::ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const period_ns) };
+/// Has the event behind a descriptor go on after its first tick: the next ones come every period
+/// from now on. *Async-signal-safe.*
+pub(crate) fn go_on(fd: RawFd, period_ns: u64) {
+    // SAFETY: the first request reads a u64 for perf events; both are unknown to anything else.
+    unsafe {
+        libc::ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const period_ns);
+        libc::ioctl(fd, PERF_EVENT_IOC_ENABLE, 0);
+    }
 }
 
 #[cfg(test)]
@@ -291,6 +304,46 @@ pub(crate) mod open {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::clock::Clock;
+
+    /// The nanoseconds that an event has counted.
+    fn counted(clock: &TaskClock) -> u64 {
+        let mut count = [0; 8];
+        // SAFETY: reads into `count`, which is as long as it says.
+        let read = unsafe { libc::read(clock.fd(), count.as_mut_ptr().cast(), count.len()) };
+        assert_eq!(read, 8);
+        u64::from_ne_bytes(count)
+    }
+
+    #[test]
+    fn the_first_tick_stops_an_event_until_it_is_to_go_on() {
+        let tid = crate::sys::thread::current_tid();
+        const SHORT: Duration = Duration::from_micros(20);
+        let clock = match TaskClock::for_thread(tid, SHORT, false) {
+            Ok(clock) => clock,
+            Err(_) => return crate::process::skip("perf events are not allowed here"),
+        };
+        // Ignored by a program that has no handler: as good as blocked.
+        clock.direct(libc::SIGURG, tid).unwrap();
+        let burn = || {
+            let until = Clock::THREAD_CPU.now_ns().unwrap() + 50_000_000;
+            while Clock::THREAD_CPU.now_ns().unwrap() < until {
+                (0..1000).for_each(|n| _ = std::hint::black_box(n));
+            }
+        };
+        burn();
+        assert_eq!(counted(&clock), 0);
+        clock.begin().unwrap();
+        burn();
+        let first = counted(&clock);
+        burn();
+        assert!(first > 0);
+        assert_eq!(counted(&clock), first, "it has stopped");
+        go_on(clock.fd(), 1_000_000);
+        burn();
+        // A thousand times the first period.
+        assert!(counted(&clock) - first > 20_000_000);
+    }
 
     #[test]
     fn a_descriptor_that_was_taken_away_is_left_alone() {

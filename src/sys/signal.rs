@@ -81,8 +81,8 @@ pub(crate) enum Tick {
     /// A POSIX timer: the cookie it was made with, and the expiries since the last signal beyond
     /// the first.
     Timer { cookie: u64, overrun: u32 },
-    /// A file descriptor that was told to send it: a perf event.
-    Descriptor { fd: libc::c_int },
+    /// A file descriptor that was told to send it: a perf event, which may have stopped.
+    Descriptor { fd: libc::c_int, has_stopped: bool },
     /// The profiler's own thread asks for a look at a thread.
     Look { cookie: u64 },
     /// A thread of some process sent it: `raise`, `kill`, `pthread_kill`, `sigqueue`.
@@ -132,7 +132,9 @@ struct QueuedInfo {
 const LOOK: libc::c_int = -0x5350;
 
 /// `si_code` of a descriptor's signal: `POLL_IN` to `POLL_HUP` (sigaction(2)).
-const POLL: std::ops::RangeInclusive<libc::c_int> = 1..=6;
+const POLL: std::ops::RangeInclusive<libc::c_int> = 1..=POLL_HUP;
+/// What an event says that has sent as many signals as it was to send.
+const POLL_HUP: libc::c_int = 6;
 
 const _: () = assert!(size_of::<TimerInfo>() <= size_of::<libc::siginfo_t>());
 const _: () = assert!(std::mem::offset_of!(TimerInfo, si_timerid) == 16);
@@ -158,7 +160,10 @@ impl Tick {
                 // SAFETY: such a code says that a descriptor's fields are the ones that were filled
                 // in.
                 let info = unsafe { &*info.cast::<DescriptorInfo>() };
-                Self::Descriptor { fd: info.si_fd }
+                Self::Descriptor {
+                    fd: info.si_fd,
+                    has_stopped: code == POLL_HUP,
+                }
             }
             LOOK => {
                 // SAFETY: `look_at` sent it, with these fields.
@@ -227,7 +232,7 @@ pub(crate) mod disposition {
 
 #[cfg(test)]
 pub(crate) mod forged {
-    use super::{DescriptorInfo, POLL, TimerInfo, io, queue};
+    use super::{DescriptorInfo, POLL_HUP, TimerInfo, io, queue};
 
     /// As a POSIX timer with this cookie.
     pub(crate) fn timer(tid: i32, signal: libc::c_int, cookie: u64) -> io::Result<()> {
@@ -243,12 +248,12 @@ pub(crate) mod forged {
         queue(tid, signal, fields)
     }
 
-    /// As a perf event with this descriptor.
+    /// As a perf event with this descriptor, which its first tick has stopped.
     pub(crate) fn descriptor(tid: i32, signal: libc::c_int, fd: libc::c_int) -> io::Result<()> {
         let fields = DescriptorInfo {
             si_signo: signal,
             si_errno: 0,
-            si_code: *POLL.start(),
+            si_code: POLL_HUP,
             _pad: 0,
             si_band: 0,
             si_fd: fd,
@@ -316,28 +321,40 @@ unsafe fn unblock_faults(set: *mut libc::sigset_t) {
 }
 
 /// Blocks signals on the calling thread, which is about to end.
-pub(crate) fn block(signals: [libc::c_int; 2]) {
+pub(crate) fn block(signals: &[libc::c_int]) {
     // SAFETY: a signal set is plain data; the calls fill and read it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        for signal in signals {
+        for &signal in signals {
             libc::sigaddset(&mut set, signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
     }
 }
 
-/// Unblocks a signal on the calling thread. Whether `other` is blocked on the thread.
-pub(crate) fn unblock(signal: libc::c_int, other: libc::c_int) -> bool {
+/// Unblocks signals on the calling thread. The answer is the signals that were blocked.
+pub(crate) fn unblock(signals: &[libc::c_int]) -> Blocked {
     // SAFETY: a signal set is plain data; the calls fill and read it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         let mut old = set;
         libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, signal);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut old);
-        libc::sigismember(&old, other) == 1
+        Blocked(old)
+    }
+}
+
+/// Signals that a thread blocks.
+pub(crate) struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    pub(crate) fn has(&self, signal: libc::c_int) -> bool {
+        // SAFETY: reads a set that the system has filled.
+        unsafe { libc::sigismember(&self.0, signal) == 1 }
     }
 }
 

@@ -165,3 +165,31 @@ fn with_header(server: &Server, header: &str) -> Answer {
     let request = format!("GET /pprof/cmdline HTTP/1.0\r\n{header}\r\n\r\n");
     send(server.local_addr(), request.as_bytes())
 }
+
+#[test]
+fn the_threads_of_requests_hear_the_signals_of_profilers_alone() {
+    let server = serve(ANY_PORT).unwrap();
+    let _client = open_window(server.local_addr());
+    wait_until(is_recording);
+    // The server's, and the request's, which blocks all signals at moments of the recording's start.
+    wait_until(|| {
+        let blocked = blocked_by_http_threads();
+        blocked == [[false, false, true]; 2]
+    });
+}
+
+/// Whether the threads of the server and of requests block `SIGPROF`, `SIGURG` and `SIGTERM`.
+fn blocked_by_http_threads() -> Vec<[bool; 3]> {
+    let mut all = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task").unwrap() {
+        let path = task.unwrap().path().join("status");
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:\t") == Some("sigprof-http") {
+            let blocked = u64::from_str_radix(field("SigBlk:\t").unwrap(), 16).unwrap();
+            let is_blocked = |signal: i32| blocked & 1 << (signal - 1) != 0;
+            all.push([libc::SIGPROF, libc::SIGURG, libc::SIGTERM].map(is_blocked));
+        }
+    }
+    all
+}

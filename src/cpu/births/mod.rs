@@ -241,7 +241,7 @@ fn begin(serial: u32) -> bool {
 fn audible(arming: Arming) -> Arming {
     let choice = match arming.choice {
         Choice::Nothing => Choice::Nothing,
-        choice => match unblock(arming.signal, arming.quiet) {
+        choice => match unblock(&[arming.signal]).has(arming.quiet) {
             true => Choice::ThreadTimer,
             false => choice,
         },
@@ -259,7 +259,7 @@ fn end() {
         return;
     };
     // What its clock sent from here on would come when that is deleted already.
-    block([recorder.signal.load(Ordering::Relaxed), QUIET]);
+    block(&[recorder.signal.load(Ordering::Relaxed), QUIET]);
     let ended = Ended {
         serial: slot.serial(),
         tid,

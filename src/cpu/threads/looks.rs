@@ -8,6 +8,7 @@ use super::{Live, Threads};
 use crate::cpu::arming::{Choice, ThreadClock};
 use crate::cpu::births;
 use crate::sys::clock::Clock;
+use crate::sys::perf_event::go_on;
 use crate::sys::thread::{current_tid, identity};
 
 /// Known threads that are looked at again in [`LOOKS_ARE_FOR`], for their names and whether they
@@ -25,9 +26,9 @@ pub(super) const FIRST_LOOK: Duration = Duration::from_millis(5);
 /// The longest time between two looks at a thread, where there are not more than a hundred.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// CPU time without a tick after which a thread that blocks the signal is told of. Threads that end
-/// block it, too, but for less.
-const BLOCKS_AFTER_NS: u64 = 20_000_000;
+/// CPU time without a tick after which a thread is told of that blocks the signal, and the event of
+/// one that does not is made to go on. Threads that end block the signal, too, but for less.
+const SILENT_FOR_NS: u64 = 20_000_000;
 
 impl Threads {
     /// Looks again at a few threads that are due: names change, and an id can be another thread's
@@ -92,10 +93,21 @@ impl Threads {
             };
             // The calling thread looks with its signals blocked.
             let blocks = seen.blocks(signal) && tid != current_tid();
-            if thread.account.ticks != ticks || !blocks {
+            let period_ns = self.arming.rate.period_ns();
+            let has_ticked = thread.account.ticks != ticks;
+            if !has_ticked && used_ns > SILENT_FOR_NS.max(2 * period_ns) {
+                thread.is_blocking |= blocks;
+                // The kernel keeps one signal where two of a kind are pending. Another than the
+                // event's may have been in front of that of its first tick.
+                if let (false, Some(ThreadClock::PerfEvent(event))) = (blocks, &live.clock)
+                    && event.is_open()
+                    && self.recorder.events.take_first(event.fd())
+                {
+                    go_on(event.fd(), period_ns);
+                }
+            }
+            if has_ticked || !blocks {
                 live.last_look = (thread.account.ticks, cpu_ns);
-            } else if used_ns > BLOCKS_AFTER_NS.max(2 * self.arming.rate.period_ns()) {
-                thread.is_blocking = true;
             }
         }
         thread.labels.name = seen.name;
@@ -192,8 +204,49 @@ mod tests {
 
     use crate::cpu::Engine;
     use crate::cpu::births::tests::{start, threads_until, ticks_in_stacks, wait_until};
+    use crate::cpu::choice::QUIET;
     use crate::process;
+    use crate::sys::clock::Clock;
     use crate::sys::perf_event::open;
+    use crate::sys::signal::{block, forged, unblock};
+    use crate::sys::thread::current_tid;
+
+    #[test]
+    fn an_event_goes_on_whose_first_signal_was_not_kept() {
+        process::succeed(&mut process::child(
+            "cpu::threads::looks::tests::child_that_has_another_signal_in_front",
+        ));
+    }
+
+    #[test]
+    #[ignore = "a child process"]
+    fn child_that_has_another_signal_in_front() {
+        let burn = || (0..1000).for_each(|n| _ = std::hint::black_box(n));
+        block(&[QUIET]);
+        // Of no event that is known.
+        forged::descriptor(current_tid(), QUIET, 0).unwrap();
+        let recording = start();
+        if recording.stats().engine != Engine::PerfEvent {
+            return process::skip("perf events are not allowed here");
+        }
+        let after_first = Clock::THREAD_CPU.now_ns().unwrap() + 2 * 1_000_000_000 / 1000;
+        wait_until(|| {
+            burn();
+            Clock::THREAD_CPU.now_ns().unwrap() > after_first
+        });
+        unblock(&[QUIET]);
+        wait_until(|| {
+            burn();
+            recording.stats().samples > 0
+        });
+        let stats = recording.stats();
+        assert_eq!(stats.foreign_signals, 1, "the one in front: {stats}");
+        let few = stats.records;
+        wait_until(|| {
+            burn();
+            recording.stats().records > few + 10
+        });
+    }
 
     #[test]
     fn a_thread_whose_clock_was_closed_gets_another_and_stays_the_same() {
