@@ -60,18 +60,16 @@ fn what_holds_the_output_of_one_that_has_ended_is_killed_and_named() {
     );
 }
 
-/// What `scripts/each` says of tests that these arguments select, and what it reports; with
-/// another deadline than usual.
-fn each(report: &Path, seconds: Option<&str>, arguments: &[&str]) -> (String, String) {
+/// What `scripts/each` says of tests that these arguments select, and what it reports; with this
+/// variable set.
+fn each(report: &Path, variable: (&str, &str), arguments: &[&str]) -> (String, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut each = Command::new(root.join("scripts/each"));
     each.current_dir(root)
         .arg(this_program().get_program())
         .args(arguments)
-        .env("SIGPROF_REPORT", report);
-    if let Some(seconds) = seconds {
-        each.env("SIGPROF_TEST_SECONDS", seconds);
-    }
+        .env("SIGPROF_REPORT", report)
+        .env(variable.0, variable.1);
     let said = failure(&mut each);
     let failures = fs::read_to_string(report.join("failures")).unwrap();
     (said, failures)
@@ -79,8 +77,14 @@ fn each(report: &Path, seconds: Option<&str>, arguments: &[&str]) -> (String, St
 
 #[test]
 fn whatever_becomes_of_a_test_the_others_run() {
+    for jobs in ["1", "3"] {
+        others_run(("SIGPROF_TEST_JOBS", jobs));
+    }
+}
+
+fn others_run(variable: (&str, &str)) {
     let report = tempfile::tempdir().unwrap();
-    let (said, failures) = each(report.path(), None, &["--ignored", "as_a_test"]);
+    let (said, failures) = each(report.path(), variable, &["--ignored", "as_a_test"]);
     assert_contains(
         &said,
         &[
@@ -113,7 +117,7 @@ fn whatever_becomes_of_a_test_the_others_run() {
 fn a_test_that_hangs_is_killed_and_named() {
     let report = tempfile::tempdir().unwrap();
     let select = ["--ignored", "--exact", "child_that_hangs"];
-    let (said, failures) = each(report.path(), Some("1"), &select);
+    let (said, failures) = each(report.path(), ("SIGPROF_TEST_SECONDS", "1"), &select);
     assert_contains(
         &said,
         &[
