@@ -64,6 +64,7 @@ pub mod error;
 #[cfg(test)]
 #[path = "../tests/support/process.rs"]
 mod process;
+mod random;
 mod sync;
 mod sys;
 

@@ -1,10 +1,9 @@
 //! Summed weights of samples: of all of a recording's, or of those of a window of it.
 
-use std::hash::BuildHasher;
-
 use hashbrown::HashMap;
 
 use super::{Tag, Weight};
+use crate::random::Random;
 
 /// Weights by call chain and tag.
 #[derive(Debug)]
@@ -16,6 +15,7 @@ pub(crate) struct Sums {
     /// Ticks of each thread so far, where not all count. The first of them begins at a random
     /// place, as a slower clock would.
     ticks: HashMap<u32, u64>,
+    random: Random,
 }
 
 /// Sums over everything that was added.
@@ -42,6 +42,7 @@ impl Sums {
             counts: Counts::default(),
             every: every.max(1),
             ticks: HashMap::new(),
+            random: Random::new(),
         }
     }
 
@@ -65,8 +66,8 @@ impl Sums {
         if every == 1 || weight.count == 0 {
             return weight;
         }
-        let phase = self.ticks.hasher().hash_one(thread) % every;
-        let ticks = self.ticks.entry(thread).or_insert(phase);
+        let phase = || self.random.nth_below(thread.into(), every);
+        let ticks = self.ticks.entry(thread).or_insert_with(phase);
         let before = *ticks / every;
         *ticks += weight.count;
         let count = *ticks / every - before;

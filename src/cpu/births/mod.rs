@@ -2,6 +2,7 @@
 //! flusher is told of it.
 #![forbid(unsafe_code)]
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use super::choice::QUIET;
 use super::events::Events;
 use super::handler::Cookie;
 use super::recorder::{Owner, Recorder};
+use crate::random::Random;
 use crate::slots::{Claim, is_before, next_number};
 use crate::sync::Mutex;
 use crate::sys::clock::Clock;
@@ -84,7 +86,7 @@ impl Births {
     pub(super) fn open(&self, arming: Arming) {
         let room = room();
         // So that no thread's beginning has to make the seed.
-        random((0, Purpose::Phase));
+        random();
         let old = self.with_told(|told| {
             told.arming = Some(arming);
             std::mem::replace(&mut told.events, room)
@@ -310,17 +312,13 @@ pub(super) enum Purpose {
 /// A part of a period, evenly spread over (0, period], for a thread and a purpose: so that for
 /// instance the time before a thread's first tick is neither always counted nor never.
 pub(super) fn random_part(period: Duration, serial: u32, purpose: Purpose) -> Duration {
-    let random = random((serial, purpose));
-    let period_ns = period.as_nanos() as u64;
-    // The high half of the product is uniform in [0, period).
-    let below = ((u128::from(random) * u128::from(period_ns)) >> 64) as u64;
+    let index = u64::from(serial) << 2 | purpose as u64;
+    let below = random().nth_below(index, period.as_nanos() as u64);
     Duration::from_nanos(below + 1)
 }
 
-/// Evenly spread over all 64-bit numbers, and different in each process.
-fn random(key: (u32, Purpose)) -> u64 {
-    use std::hash::BuildHasher;
-    use std::sync::OnceLock;
-    static SEED: OnceLock<hashbrown::DefaultHashBuilder> = OnceLock::new();
-    SEED.get_or_init(Default::default).hash_one(key)
+/// The process's random numbers.
+fn random() -> Random {
+    static RANDOM: OnceLock<Random> = OnceLock::new();
+    *RANDOM.get_or_init(Random::new)
 }
