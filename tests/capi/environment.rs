@@ -1,7 +1,6 @@
 //! `CPUPROFILE` and its relatives, with the library preloaded.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
@@ -14,20 +13,17 @@ use crate::support::tool;
 /// preloaded and these variables.
 struct Works {
     program: PathBuf,
+    _built_in: TempDir,
     /// Where it runs, and nothing but its profiles lies.
     directory: TempDir,
 }
 
 impl Works {
     fn new() -> Self {
-        static PROGRAM: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-        let (_, program) = PROGRAM.get_or_init(|| {
-            let directory = tempfile::tempdir().unwrap();
-            let program = compiled("cc", "works.c", directory.path(), &[]);
-            (directory, program)
-        });
+        let built_in = tempfile::tempdir().unwrap();
         Self {
-            program: program.clone(),
+            program: compiled("cc", "works.c", built_in.path(), &[]),
+            _built_in: built_in,
             directory: tempfile::tempdir().unwrap(),
         }
     }

@@ -3,6 +3,8 @@
 
 mod figures;
 mod moment;
+#[cfg(test)]
+mod tests;
 mod totals;
 #[cfg(feature = "http")]
 mod window;
@@ -247,12 +249,7 @@ impl Collector {
         self.maps_at_start = None;
         let recorder = self.recorder;
         let met_unknown_code = recorder.met_unknown_code.swap(false, Ordering::Relaxed);
-        // A scan that fails leaves what is armed as it is; the next one may do better.
-        let _ = self.threads.scan();
-        if self.uses_quiet_signal && !self.quiet_signal_is_lost {
-            self.watch_quiet_signal();
-        }
-        self.watch_timer_signal();
+        self.look_at_threads();
         if now >= self.next_refresh {
             // Code that no module holds is in no list of the loader's: a just-in-time compiler's,
             // which may make more at any time. Nor does anything tell that a stack is longer than
@@ -269,6 +266,16 @@ impl Collector {
         self.compile_rules();
     }
 
+    /// Looks at threads, and whether they still hear their clocks.
+    fn look_at_threads(&mut self) {
+        // A scan that fails leaves what is armed as it is; the next one may do better.
+        let _ = self.threads.scan();
+        if self.uses_quiet_signal && !self.quiet_signal_is_lost {
+            self.watch_quiet_signal();
+        }
+        self.watch_timer_signal();
+    }
+
     /// Makes the tables of unwind rules that are missing.
     fn compile_rules(&mut self) {
         // A timer of the process ticks for this thread, too, on whichever thread the signal falls:
@@ -281,8 +288,9 @@ impl Collector {
         if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
             let mut drained = Instant::now();
             // At high rates lanes fill in some ten milliseconds; and a look stands for all the time
-            // since the one before, whatever its thread did then.
-            snapshot.compile_rules(&mut || {
+            // since the one before, whatever its thread did then. A thread can come and go meanwhile,
+            // and its name with it.
+            let mut go_on_recording = || {
                 let now = Instant::now();
                 let is_tick_due = |wall: &Wall| wall.next_tick() <= now;
                 if now - drained > COMPILE_BETWEEN_DRAINS
@@ -292,7 +300,14 @@ impl Collector {
                     self.tick(now);
                     drained = now;
                 }
-            });
+                if now >= self.last_turn + self.turn_length() {
+                    self.last_turn = now;
+                    self.look_at_threads();
+                }
+            };
+            #[cfg(test)]
+            tests::go_on_while_held(&mut go_on_recording);
+            snapshot.compile_rules(&mut go_on_recording);
             self.snapshot_bytes = snapshot.size_bytes();
         }
     }
