@@ -76,14 +76,18 @@ fn each(report: &Path, variable: (&str, &str), arguments: &[&str]) -> (String, S
 }
 
 #[test]
-fn whatever_becomes_of_a_test_the_others_run() {
-    for jobs in ["1", "3"] {
-        others_run(("SIGPROF_TEST_JOBS", jobs));
-    }
+fn whatever_becomes_of_a_test_those_after_it_run() {
+    others_run("1");
 }
 
-fn others_run(variable: (&str, &str)) {
+#[test]
+fn whatever_becomes_of_a_test_those_beside_it_run() {
+    others_run("3");
+}
+
+fn others_run(jobs: &str) {
     let report = tempfile::tempdir().unwrap();
+    let variable = ("SIGPROF_TEST_JOBS", jobs);
     let (said, failures) = each(report.path(), variable, &["--ignored", "as_a_test"]);
     assert_contains(
         &said,
