@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
-use http_body::Body;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use tokio::time::timeout;
 use tower_service::Service;
 
 use super::admission::Admission;
+use super::body::Body;
 use super::limits::{BodyRoom, Limits};
 use super::options::Options;
 use super::reply::{self, Reply};
@@ -58,11 +58,11 @@ impl Endpoints {
 
 impl<B> Service<Request<B>> for Endpoints
 where
-    B: Body + Send + 'static,
+    B: http_body::Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<Body>;
     type Error = Infallible;
     type Future = Answer;
 
@@ -95,7 +95,7 @@ impl fmt::Debug for Answer {
 
 async fn answer<B>(shared: &Shared, request: Request<B>) -> Reply
 where
-    B: Body + Send,
+    B: http_body::Body + Send,
     B::Data: Send,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
@@ -127,7 +127,7 @@ where
 /// A request's body, when it is here.
 async fn read<B>(body: B, room: &mut BodyRoom<'_>) -> Result<Bytes, Reply>
 where
-    B: Body,
+    B: http_body::Body,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let mut body = pin!(body);

@@ -31,6 +31,9 @@
 //! nearest that the recording has; the profile's period says which. One kind of time is recorded at
 //! once: whoever asks for the other meanwhile gets status 503 and a sentence.
 //!
+//! The head of a profile's answer is sent when its time begins, since clients do not wait for a
+//! head much longer than for the time; the body follows when the profile has its names.
+//!
 //! Nothing is recorded, and no time taken, while nobody asks.
 //!
 //! # Who is answered
@@ -62,6 +65,7 @@
 
 mod absent;
 mod admission;
+mod body;
 mod cmdline;
 mod endpoints;
 mod family;
@@ -78,6 +82,7 @@ mod symbol;
 mod threads;
 mod worker;
 
+pub use body::Body;
 pub use endpoints::{Answer, Endpoints};
 pub use options::Options;
 pub use router::router;

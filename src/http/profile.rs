@@ -1,19 +1,21 @@
 //! `profile`: the CPU time of the next seconds.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 
+use super::body::Body;
 use super::family::Family;
 use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
-use crate::cpu::{Profiler, Waiter, Window};
-use crate::{Format, Result, symbolize};
+use crate::cpu::Window;
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Format, symbolize};
 
-/// Records for as long as the query says, and answers with the profile.
+/// Records for as long as the query says, and answers with the profile: the head as soon as the
+/// window is open, the body when the profile has its names.
 pub(super) async fn answer(
     limits: &Limits,
     method: &Method,
@@ -32,11 +34,11 @@ pub(super) async fn answer(
     let Some(permit) = limits.window() else {
         return reply::busy("as many windows are open as may be at once");
     };
-    match worker::run(permit, move |client| record(profiler, time, form, client)).await {
-        Ok(Ok(Some(body))) => form.reply(body),
-        // Nobody reads it.
-        Ok(Ok(None)) => reply::text(""),
-        Ok(Err(error)) | Err(error) => reply::error(reply::status_of(&error), error),
+    let begin = move |client: &_| Window::open(profiler, client);
+    let finish = move |window| record(window, time, form);
+    match worker::run_in_two(permit, begin, finish).await {
+        Ok(body) => form.reply(Vec::new()).map(|_| Body::later(body)),
+        Err(error) => reply::error(reply::status_of(&error), error),
     }
 }
 
@@ -71,28 +73,22 @@ impl Form {
     }
 }
 
-/// The profile of the next seconds; none where the client goes away before.
-fn record(
-    profiler: Profiler,
-    time: Duration,
-    form: Form,
-    client: &Arc<Waiter>,
-) -> Result<Option<Vec<u8>>> {
-    let window = Window::open(profiler, client)?;
+/// The profile of so much time of a window.
+fn record(window: Window, time: Duration, form: Form) -> Result<Vec<u8>> {
     if !window.waits_for(time) {
-        return Ok(None);
+        let message = "the client has gone before the end of the time that it asked for";
+        return Err(Error::new(ErrorKind::Os, message));
     }
     let mut profile = window.close();
     if form.has_names() {
         symbolize::add_names(&mut profile);
     }
-    let body = match form {
+    match form {
         Form::File(format) => {
             let mut file = Vec::new();
             profile.write(format, &mut file)?;
-            file
+            Ok(file)
         }
-        Form::Top => profile.top(0).to_string().into_bytes(),
-    };
-    Ok(Some(body))
+        Form::Top => Ok(profile.top(0).to_string().into_bytes()),
+    }
 }

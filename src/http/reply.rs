@@ -5,12 +5,12 @@ use std::fmt::Display;
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Method, Response, StatusCode};
-use http_body_util::Full;
 
+use super::body::Body;
 use crate::{Error, ErrorKind};
 
-/// An answer, whole.
-pub(super) type Reply = Response<Full<Bytes>>;
+/// An answer.
+pub(super) type Reply = Response<Body>;
 
 /// When a client that was refused may ask again, in seconds.
 const RETRY_AFTER_S: u64 = 10;
@@ -99,7 +99,7 @@ pub(super) fn status_of(error: &Error) -> StatusCode {
 }
 
 fn whole(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(body.into()));
+    let mut reply = Response::new(Body::whole(body));
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -21,7 +21,7 @@ pub(super) async fn answer(limits: &Limits, method: &Method, body: Bytes) -> Rep
         Ok(addresses) => addresses,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
-    match worker::run(limits.work().await, move |_| lines(&addresses)).await {
+    match worker::run(limits.work().await, move || lines(&addresses)).await {
         Ok(lines) => reply::text(lines),
         Err(error) => reply::error(reply::status_of(&error), error),
     }

@@ -29,7 +29,7 @@ pub(super) fn kind(name: &str) -> Option<&'static str> {
 /// A profile with a sample for each thread, or a text.
 pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_>) -> Reply {
     let is_for_people = query.is_for_people();
-    let body = worker::run(limits.work().await, move |_| {
+    let body = worker::run(limits.work().await, move || {
         let mut profile = profile(kind)?;
         symbolize::add_names(&mut profile);
         if is_for_people {

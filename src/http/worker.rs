@@ -1,7 +1,9 @@
 //! Work that takes time, on a thread of its own: the host's executor, whichever it is, does not
 //! wait.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread::Builder;
 
 use tokio::sync::oneshot;
@@ -19,26 +21,76 @@ use crate::sys::signal;
 /// Where the system refuses a thread, and where the work panicked.
 pub(super) async fn run<T: Send + 'static>(
     permit: Permit,
-    work: impl FnOnce(&Arc<Waiter>) -> T + Send + 'static,
+    work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
+    run_in_two(permit, |_| Ok(()), |()| work()).await?.await
+}
+
+/// Runs `begin`, and then `finish` on what it made, as [`run`] runs its work. The answer is there
+/// when `begin` is done; what `finish` makes comes later. Dropping either cancels what waits on the
+/// `Waiter`.
+///
+/// # Errors
+///
+/// That of `begin`; and those of [`run`].
+pub(super) async fn run_in_two<B, T: Send + 'static>(
+    permit: Permit,
+    begin: impl FnOnce(&Arc<Waiter>) -> Result<B> + Send + 'static,
+    finish: impl FnOnce(B) -> T + Send + 'static,
+) -> Result<Pending<T>> {
     let client = Client(Arc::default());
     let waiter = client.0.clone();
-    let (result, answer) = oneshot::channel();
+    let (begun, beginning) = oneshot::channel();
+    let (finished, result) = oneshot::channel();
     spawn(move || {
-        let done = work(&waiter);
+        // Whoever has gone needs no answer.
+        let done = match begin(&waiter) {
+            Ok(made) => {
+                let _ = begun.send(Ok(()));
+                Some(finish(made))
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+                None
+            }
+        };
         drop(permit);
-        // Whoever has gone needs none.
-        let _ = result.send(done);
+        if let Some(done) = done {
+            let _ = finished.send(done);
+        }
     })?;
-    answer.await.map_err(|_| {
-        Error::new(
-            ErrorKind::Unsupported,
-            "the work on this request panicked; the process's stderr may say why",
-        )
+    beginning.await.map_err(|_| panicked())??;
+    Ok(Pending {
+        result,
+        _client: client,
     })
 }
 
+/// What work that has begun is going to make.
+#[derive(Debug)]
+pub(super) struct Pending<T> {
+    result: oneshot::Receiver<T>,
+    _client: Client,
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let result = Pin::new(&mut self.result).poll(context);
+        result.map_err(|_| panicked())
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "the work on this request panicked; the process's stderr may say why",
+    )
+}
+
 /// Whoever waits for the answer: gone when this is dropped.
+#[derive(Debug)]
 struct Client(Arc<Waiter>);
 
 impl Drop for Client {

@@ -50,9 +50,28 @@ pub fn send(address: SocketAddr, request: &[u8]) -> Answer {
     let head = str::from_utf8(&answer[..end]).unwrap();
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap().split(' ').nth(1).unwrap();
-    Answer {
+    let mut ended = Answer {
         status: status.parse().unwrap(),
         head: lines.map(str::to_ascii_lowercase).collect(),
         body: answer[end + 4..].to_vec(),
+    };
+    if ended.header("transfer-encoding") == Some("chunked") {
+        ended.body = joined(&ended.body);
+    }
+    ended
+}
+
+/// What these chunks hold (RFC 9112, 7.1), the last of which has to be there.
+fn joined(mut chunks: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = chunks.windows(2).position(|bytes| bytes == b"\r\n");
+        let size = str::from_utf8(&chunks[..end.unwrap()]).unwrap();
+        let (begin, size) = (size.len() + 2, usize::from_str_radix(size, 16).unwrap());
+        body.extend_from_slice(&chunks[begin..begin + size]);
+        chunks = &chunks[begin + size + 2..];
+        if size == 0 {
+            return body;
+        }
     }
 }
