@@ -21,6 +21,7 @@ pub(super) async fn answer(limits: &Limits, method: &Method, body: Bytes) -> Rep
         Ok(addresses) => addresses,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
+    drop(body);
     match worker::run(limits.work().await, move || lines(&addresses)).await {
         Ok(lines) => reply::text(lines),
         Err(error) => reply::error(reply::status_of(&error), error),
@@ -51,9 +52,10 @@ fn wrong_address(what: &str) -> String {
 /// A line for each address that has a symbol, each ended, since a reader misses a last line that is
 /// not.
 fn lines(addresses: &[u64]) -> String {
+    let symbols = symbols_at(addresses);
     let mut lines = String::new();
-    for (address, symbol) in addresses.iter().zip(symbols_at(addresses)) {
-        if let Some(symbol) = symbol {
+    for address in addresses {
+        if let Some(symbol) = symbols.get(address) {
             // Into a string, which takes everything.
             let _ = writeln!(lines, "{address:#x}\t{symbol}");
         }

@@ -1,7 +1,10 @@
 //! What the C library's allocator keeps of freed memory.
 
+use std::ffi::c_void;
 use std::fs;
+use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
+use std::ptr::null_mut;
 use std::thread;
 
 use super::signal::with_signals_blocked;
@@ -16,16 +19,20 @@ const LARGE_BYTES: u64 = 192 << 20;
 
 /// Does something that allocates much and frees it again, and gives the memory back to the system.
 ///
-/// glibc returns freed memory on its own only from the end of a heap, and each thread keeps some
-/// 450 freed chunks for itself, each of which holds its page. So the work is done by a thread that
-/// ends with it (or by the caller, where no thread can be had), and the heaps are trimmed then.
-/// Trimming goes through all free memory of the process, about a millisecond for some MiB, and may
-/// hold up threads that allocate meanwhile; so it is done only if the process did grow and is not
-/// large. A host whose heaps had room has nothing to give back, and is left alone.
+/// glibc returns freed memory on its own only from the end of a heap, and only where that is larger
+/// than twice the largest block that was ever freed; and each thread keeps some 450 freed chunks for
+/// itself, each of which holds its page. So the work is done by a thread that ends with it (or by
+/// the caller, where no thread can be had), and the heaps are trimmed then. Trimming goes through
+/// all free memory of the process, about a millisecond for some MiB, and may hold up threads that
+/// allocate meanwhile; so it is done only if the work had memory from the system, and the process is
+/// not large. A host whose heaps had room has nothing to give back, and is left alone.
 pub(crate) fn giving_back<T: Send>(thread_name: &str, work: impl FnOnce() -> T + Send) -> T {
-    let before = resident_bytes();
     let mut work = Some(work);
-    let mut run = || work.take().map(|work| work());
+    let mut run = || {
+        let before = Memory::now();
+        let result = work.take().map(|work| work());
+        (result, Memory::now().to_give_back(before).map(Lid::beyond))
+    };
     let ran = thread::scope(|scope| {
         // Blocked before the thread exists, so that no signal of the host's can land on it.
         let thread = with_signals_blocked(|| {
@@ -35,17 +42,106 @@ pub(crate) fn giving_back<T: Send>(thread_name: &str, work: impl FnOnce() -> T +
         });
         thread.map(|thread| thread.join())
     });
-    let result = match ran {
+    let (result, lid) = match ran {
         Ok(result) => result.unwrap_or_else(|panic| resume_unwind(panic)),
         Err(_) => run(),
     };
-    if let (Some(before), Some(after)) = (before, resident_bytes())
-        && after > before + SLACK_BYTES
-        && after < LARGE_BYTES
-    {
+    if lid.is_some() {
         trim();
     }
+    drop(lid);
     result.expect("the work is done once, by the thread or here")
+}
+
+/// What memory was taken, in bytes.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// That the process has.
+    resident: u64,
+    /// That the calling thread was given by page faults, ever.
+    faulted: u64,
+}
+
+impl Memory {
+    fn now() -> Self {
+        // SAFETY: it takes no pointers.
+        let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(0);
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: it has room for what is written; an error leaves zeros, which are valid.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        Self {
+            resident: resident_pages().unwrap_or(0) * page,
+            faulted: u64::try_from(usage.ru_minflt).unwrap_or(0) * page,
+        }
+    }
+
+    /// How much was taken since, if that is to be given back. Either figure alone can miss some: of
+    /// the process's, other threads give back theirs meanwhile; and one fault can give a huge page.
+    fn to_give_back(self, before: Self) -> Option<u64> {
+        let resident = self.resident.saturating_sub(before.resident);
+        let taken = resident.max(self.faulted - before.faulted);
+        (taken > SLACK_BYTES && self.resident < LARGE_BYTES).then_some(taken)
+    }
+}
+
+/// A block that lies beyond the free memory of a heap, until it is dropped. glibc leaves the free
+/// memory at the end of a thread's heap alone when it trims, which may be many MiB. Under a lid,
+/// that memory is in the middle.
+struct Lid(#[cfg_attr(not(target_env = "gnu"), allow(dead_code))] *mut *mut c_void);
+
+// SAFETY: a block of the C library's heap can be freed by any thread.
+unsafe impl Send for Lid {}
+
+#[cfg(target_env = "gnu")]
+impl Lid {
+    /// Less than glibc ever maps by itself, and more than a thread keeps for itself.
+    const BLOCK_BYTES: usize = 96 << 10;
+
+    /// Puts a lid on the heap of the calling thread, in which so many bytes are free.
+    fn beyond(free: u64) -> Self {
+        let mut lid = null_mut::<*mut c_void>();
+        // What is free is used up first. A block's first bytes are all of it that is touched.
+        for _ in 0..=free / Self::BLOCK_BYTES as u64 {
+            // SAFETY: it has no preconditions.
+            let block: *mut *mut c_void = unsafe { libc::malloc(Self::BLOCK_BYTES) }.cast();
+            if block.is_null() {
+                break;
+            }
+            // SAFETY: it is a new block of more bytes than a pointer has, aligned for anything.
+            unsafe { *block = lid.cast() };
+            lid = block;
+        }
+        if !lid.is_null() {
+            // SAFETY: the block holds the pointer to the one before, or null.
+            let mut next = unsafe { lid.replace(null_mut()) };
+            while !next.is_null() {
+                // SAFETY: as above.
+                let after = unsafe { *next.cast::<*mut c_void>() };
+                // SAFETY: it is one of the blocks, which nothing else knows.
+                unsafe { libc::free(next) };
+                next = after;
+            }
+        }
+        Self(lid)
+    }
+}
+
+#[cfg(target_env = "gnu")]
+impl Drop for Lid {
+    fn drop(&mut self) {
+        // SAFETY: it is null or a block that nothing else knows.
+        unsafe { libc::free(self.0.cast()) };
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+impl Lid {
+    fn beyond(_free: u64) -> Self {
+        Self(null_mut())
+    }
 }
 
 #[cfg(target_env = "gnu")]
@@ -57,12 +153,9 @@ fn trim() {
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
 
-fn resident_bytes() -> Option<u64> {
+fn resident_pages() -> Option<u64> {
     let statm = fs::read_to_string("/proc/thread-self/statm").ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    // SAFETY: it takes no pointers.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    pages.checked_mul(page_bytes.try_into().ok()?)
+    statm.split(' ').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -71,10 +164,29 @@ mod tests {
 
     #[test]
     fn the_work_is_done_and_growth_is_seen() {
-        let before = resident_bytes().unwrap();
+        let before = Memory::now().resident;
         let touched = giving_back("sigprof-test", || vec![1u8; 64 << 20]);
-        assert!(resident_bytes().unwrap() > before + (32 << 20));
+        assert!(Memory::now().resident > before + (32 << 20));
         assert_eq!(touched.iter().filter(|&&byte| byte == 1).count(), 64 << 20);
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn the_free_end_of_a_threads_heap_is_given_back() {
+        // Blocks up to half the size of the free end are kept in heaps from here on.
+        let largest = vec![1u8; 16 << 20];
+        drop(largest);
+        let work = || drop((0..300).map(|_| vec![1u8; 64 << 10]).collect::<Vec<_>>());
+        // What any thread needs at all.
+        giving_back("sigprof-test", || ());
+        let before = Memory::now().resident;
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| giving_back("sigprof-test", work));
+            }
+        });
+        let growth = Memory::now().resident.saturating_sub(before);
+        assert!(growth < 4 << 20, "{growth} bytes of 75 MiB are kept");
     }
 
     #[test]
