@@ -37,12 +37,13 @@ extern "C" fn on_delivery(_: c_int, _: *const libc::siginfo_t, _: *const c_void)
 /// Where the program cannot have a handler for the signal, or has one already.
 pub(super) fn toggle_by(signal: c_int, asked: Asked) -> Result<()> {
     let refused = |reason: &str| {
+        let (name, other) = match signal {
+            libc::SIGUSR2 => ("SIGUSR1", libc::SIGUSR1),
+            _ => ("SIGUSR2", libc::SIGUSR2),
+        };
         Error::new(
             ErrorKind::SignalInUse,
-            format!(
-                "CPUPROFILESIGNAL is {signal}, {reason}; SIGUSR2 ({}) will do, as a rule",
-                libc::SIGUSR2
-            ),
+            format!("CPUPROFILESIGNAL is {signal}, {reason}; {name} ({other}) will do, as a rule"),
         )
     };
     if !is_for_programs(signal) {

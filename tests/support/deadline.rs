@@ -42,9 +42,12 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
 /// command, what it has printed and what the threads of either wait in. It is killed then, and so
 /// are its descendants and whoever holds the output.
 pub fn output_of(command: &mut Command, input: Stdio) -> io::Result<Output> {
-    // SAFETY: a system call, which a forked child may make.
+    // SAFETY: system calls, which a forked child may make.
     unsafe {
         command.pre_exec(|| {
+            // Whoever runs the tests may ignore what they send to their programs, as `perf` does.
+            libc::signal(libc::SIGUSR1, libc::SIG_DFL);
+            libc::signal(libc::SIGUSR2, libc::SIG_DFL);
             // The end of the thread that waits is the child's: where the test's own process is
             // killed, no child outlives it.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
