@@ -51,6 +51,20 @@ impl Held {
         }
     }
 
+    /// As [`now`](Self::now), once the profiler's thread is there under its name, which the thread
+    /// itself sets, and a start does not wait for that.
+    fn once_named() -> Self {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let held = Self::now();
+            if held.threads.iter().any(|name| name == "sigprof\n") {
+                return held;
+            }
+            assert!(Instant::now() < deadline, "{held:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// As [`now`](Self::now), once that is `expected` or a long time has gone by: a thread that was
     /// joined is still listed for a moment, which is as long as a crowded machine keeps it from its
     /// end.
@@ -168,7 +182,7 @@ fn child_that_forks_in_a_loop() {
     // not be in what is expected.
     let recorded = Held {
         files: before.files.clone(),
-        ..Held::now()
+        ..Held::once_named()
     };
     let mut recording = Some(recording);
     for round in 0..(25.0 * soak()) as u32 {

@@ -268,16 +268,25 @@ fn samples_carry_their_threads_names() {
 fn the_profilers_own_thread_is_named_and_not_sampled() {
     let _turn = turn();
     let recording = start(1000);
-    let names = |_| {
-        std::fs::read_dir("/proc/self/task")
-            .unwrap()
-            .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-            .filter(|name| name == "sigprof\n")
-            .count()
+    // A thread sets its name itself, after the start, and one that was joined is listed for a moment.
+    let wait_for_threads = |count| {
+        let deadline = Instant::now() + 60 * SECOND;
+        loop {
+            let listed = std::fs::read_dir("/proc/self/task")
+                .unwrap()
+                .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+                .filter(|name| name == "sigprof\n")
+                .count();
+            if listed == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{listed} threads, not {count}");
+            thread::sleep(Duration::from_millis(1));
+        }
     };
-    assert_eq!(names(()), 1);
+    wait_for_threads(1);
     recording.stop().unwrap();
-    assert_eq!(names(()), 0, "no thread while nothing is recorded");
+    wait_for_threads(0);
     let timers = std::fs::read_to_string("/proc/self/timers").unwrap_or_default();
     assert_eq!(timers, "", "no timer while nothing is recorded");
 }

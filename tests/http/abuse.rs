@@ -93,7 +93,7 @@ impl Host {
         let stdin = self.process.stdin.as_mut().unwrap();
         stdin.write_all(b"shut down\n").unwrap();
         let said = self.said.next().unwrap().unwrap();
-        assert_eq!(said, "recording: false");
+        assert_eq!(said, "nothing is recorded");
     }
 
     fn open_descriptors(&self) -> usize {
@@ -126,7 +126,8 @@ fn host() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     server.shutdown();
-    println!("recording: {}", is_recording());
+    wait_until(|| !is_recording());
+    println!("nothing is recorded");
     std::io::stdin().read_line(&mut line).unwrap();
 }
 

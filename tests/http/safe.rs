@@ -143,7 +143,7 @@ fn the_head_of_a_profile_is_there_when_its_time_begins() {
         assert_ne!(client.read_until(b'\n', &mut head).unwrap(), 0);
     }
     assert!(head.starts_with(b"HTTP/1.0 200 OK\r\n"));
-    assert!(is_recording());
+    wait_until(is_recording);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_server_that_is_shut_down_ends_its_windows_and_frees_its_port() {
     let mut client = open_window(address);
     wait_until(is_recording);
     server.shutdown();
-    assert!(!is_recording());
+    wait_until(|| !is_recording());
     // Reset or closed: either way nothing comes but a head.
     let mut answer = Vec::new();
     let _ = client.read_to_end(&mut answer);

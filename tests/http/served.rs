@@ -58,7 +58,8 @@ impl Drop for Served {
     }
 }
 
-/// Whether the profiler's thread is there.
+/// Whether the profiler's thread is there, under its name. The thread sets that itself, a moment
+/// after a recording has begun, and is listed a moment longer than it runs: to be waited for.
 pub fn is_recording() -> bool {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     threads.flatten().any(|thread| {
