@@ -250,6 +250,27 @@ fn child_that_closes_all_its_files() {
 }
 
 #[test]
+fn a_program_may_close_all_its_files_at_any_moment() {
+    succeed(&mut child(
+        "child_that_closes_all_its_files_again_and_again",
+    ));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_closes_all_its_files_again_and_again() {
+    let recording = profiler().start().unwrap();
+    // For as long as the profiler looks at the program's threads a few dozen times.
+    for _ in 0..200_000 {
+        // SAFETY: as above.
+        if unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } != 0 {
+            return skip("it needs Linux 5.9");
+        }
+    }
+    recording.stop().unwrap();
+}
+
+#[test]
 fn generations_of_forks_hand_nothing_down() {
     succeed(&mut child("child_of_generations"));
 }

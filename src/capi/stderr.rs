@@ -4,14 +4,14 @@
 use std::io::{self, Write};
 
 use crate::error::Error;
+use crate::sys::brief_file::FileId;
 use crate::sys::process::file_of_stderr;
 
 /// The file that stands behind stderr, if one does. A program may close the descriptor and open
 /// another file by that number: a database, say, which a line of ours would damage.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Stderr {
-    /// Device and inode.
-    file: Option<(u64, u64)>,
+    file: Option<FileId>,
 }
 
 impl Stderr {

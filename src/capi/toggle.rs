@@ -12,7 +12,7 @@ use crate::sys::own_threads::{OwnThread, end_process_if_left_alone, has_main_thr
 use crate::sys::signal::{
     ErrnoGuard, Installed, has_default_action, install, is_for_programs, with_signals_blocked,
 };
-use crate::sys::thread::TaskDir;
+use crate::sys::thread;
 
 /// How often the thread looks whether the program's own threads have ended.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
@@ -60,11 +60,7 @@ pub(super) fn toggle_by(signal: c_int, asked: Asked) -> Result<()> {
         let message = "could not start the thread that CPUPROFILESIGNAL wakes";
         Error::with_source(ErrorKind::Os, message, error)
     };
-    let mut toggle = Toggle {
-        asked,
-        files: 0,
-        tasks: TaskDir::open().map_err(no_thread)?,
-    };
+    let mut toggle = Toggle { asked, files: 0 };
     with_signals_blocked(|| {
         std::thread::Builder::new()
             .name("sigprof-toggle".into())
@@ -86,7 +82,6 @@ struct Toggle {
     asked: Asked,
     /// How many profiles were started.
     files: u32,
-    tasks: TaskDir,
 }
 
 impl Toggle {
@@ -96,7 +91,7 @@ impl Toggle {
         let mut done = 0_u32;
         loop {
             DOORBELL.wait(LOOK_AROUND);
-            if has_main_thread_ended() && self.tasks.list(&mut tids).is_ok() {
+            if has_main_thread_ended() && thread::list(&mut tids).is_ok() {
                 end_process_if_left_alone(&tids);
             }
             let delivered = DELIVERIES.load(Ordering::Acquire);

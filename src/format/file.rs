@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+use crate::sys::brief_file::read_to_string;
 use crate::{Error, ErrorKind, Result};
 
 /// As many links as the kernel follows (path_resolution(7)).
@@ -301,7 +302,7 @@ fn is_sticky_for(directory: &Path, user: u32, old: &fs::Metadata) -> bool {
 
 /// Whether this thread has a capability; none if that cannot be known.
 fn has_capability(number: u32) -> Option<bool> {
-    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let status = read_to_string("/proc/thread-self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
     let capabilities = u64::from_str_radix(line.trim(), 16).ok()?;
     Some(capabilities >> number & 1 == 1)

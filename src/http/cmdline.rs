@@ -1,16 +1,15 @@
 //! `cmdline`: the program and its arguments.
 
-use std::fs;
-
 use http::StatusCode;
 
 use super::family::Family;
 use super::reply::{self, Reply};
+use crate::sys::brief_file;
 
 /// The arguments, with what each family has between them.
 pub(super) fn answer(family: Family) -> Reply {
     // Not of `self`, which has none once the thread that `main` ran on has ended.
-    match fs::read("/proc/thread-self/cmdline") {
+    match brief_file::read("/proc/thread-self/cmdline") {
         Ok(arguments) => reply::text(separated(family, arguments)),
         Err(error) => reply::error(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -14,7 +14,7 @@ use crate::aggregate::{Layouts, NamedFrames, Places};
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::{Label, LabelValue, Profile, ValueType};
 use crate::sys::clock::Clock;
-use crate::sys::thread::{TaskDir, identity, waiting_at};
+use crate::sys::thread::{self, identity, waiting_at};
 use crate::{Format, symbolize};
 
 /// The endpoints' names, which are those of their sample types, too. Go has two of them, for two
@@ -48,13 +48,11 @@ pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_
 
 fn profile(kind: &'static str) -> Result<Profile> {
     let begin = Instant::now();
-    let unlisted = |error| {
+    let mut tids = Vec::new();
+    thread::list(&mut tids).map_err(|error| {
         let message = "the threads cannot be listed in /proc/self/task";
         Error::with_source(ErrorKind::Os, message, error)
-    };
-    let mut tids = Vec::new();
-    let mut tasks = TaskDir::open().map_err(unlisted)?;
-    tasks.list(&mut tids).map_err(unlisted)?;
+    })?;
 
     let count = ValueType::new(kind, "count");
     let mut profile = Profile::new(vec![count.clone()]);

@@ -1,12 +1,12 @@
 //! What the C library's allocator keeps of freed memory.
 
 use std::ffi::c_void;
-use std::fs;
 use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
 use std::ptr::null_mut;
 use std::thread;
 
+use super::brief_file;
 use super::signal::with_signals_blocked;
 
 /// Growth that is left to the allocator, which will use it again.
@@ -154,7 +154,7 @@ fn trim() {
 fn trim() {}
 
 fn resident_pages() -> Option<u64> {
-    let statm = fs::read_to_string("/proc/thread-self/statm").ok()?;
+    let statm = brief_file::read_to_string("/proc/thread-self/statm").ok()?;
     statm.split(' ').nth(1)?.parse().ok()
 }
 

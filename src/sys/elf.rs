@@ -2,13 +2,12 @@
 //! there.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::FileExt as _;
 
 use flate2::read::ZlibDecoder;
 
 use super::arch::ELF_MACHINE;
+use super::brief_file::BriefFile;
 
 /// The largest section that is read, as it is stored and as it was before it was compressed.
 const MOST_BYTES: u64 = 64 << 20;
@@ -35,13 +34,13 @@ pub(crate) trait Source {
     fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()>;
 }
 
-impl Source for File {
+impl Source for BriefFile {
     fn len(&self) -> u64 {
-        self.metadata().map_or(0, |metadata| metadata.len())
+        self.len
     }
 
     fn read_at(&self, place: u64, bytes: &mut [u8]) -> Option<()> {
-        self.read_exact_at(bytes, place).ok()
+        self.read_exact_at(place, bytes).ok()
     }
 }
 
@@ -308,8 +307,9 @@ mod tests {
     /// This program, whose section headers no loader has ever seen.
     #[test]
     fn sections_are_found_by_name() {
-        let file = File::open(std::env::current_exe().unwrap()).unwrap();
-        let elf = Elf::new(&file).unwrap();
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let program = &*program;
+        let elf = Elf::new(&program).unwrap();
         assert!(elf.build_id().is_some_and(|id| id.len() >= 8));
         let section = elf.section(b".comment").unwrap();
         let bytes = section.restored(elf.read(section).unwrap()).unwrap();

@@ -4,9 +4,7 @@
     reason = "the types differ between C libraries"
 )]
 
-use std::fs;
-
-use super::fork::holding_off_forks;
+use super::brief_file;
 use super::thread::current_tid;
 
 /// How many signals may be queued for the processes of this user, each timer's counting for one
@@ -24,9 +22,10 @@ pub(crate) fn open_files_limit() -> u64 {
 pub(crate) fn open_files() -> u64 {
     // Not `/proc/self/fd`, which is empty once the thread that `main` ran on has ended.
     let path = format!("/proc/self/task/{}/fd", current_tid());
-    let listed = holding_off_forks(|| Some(fs::read_dir(path).ok()?.count()));
+    let mut files = Vec::new();
+    let is_file = |name: &[u8]| (!name.starts_with(b".")).then_some(());
     // What cannot be listed leaves nothing to spare.
-    listed.map_or(u64::MAX, |n| n as u64)
+    brief_file::read_directory(&path, &mut files, is_file).map_or(u64::MAX, |()| files.len() as u64)
 }
 
 /// Bytes of address space that this process may still map (`RLIMIT_AS`).
@@ -36,7 +35,7 @@ pub(crate) fn address_space_left() -> u64 {
         return limit;
     }
     // Not of `self`, as above. What cannot be read leaves nothing to be known of.
-    let pages = fs::read_to_string("/proc/thread-self/statm").ok();
+    let pages = brief_file::read_to_string("/proc/thread-self/statm").ok();
     let pages = pages.and_then(|pages| pages.split(' ').next()?.parse::<u64>().ok());
     // SAFETY: takes no pointer.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;

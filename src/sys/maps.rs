@@ -1,12 +1,10 @@
 //! `/proc/self/maps`.
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 
-use super::fork::holding_off_forks;
+use super::brief_file::{self, FileId};
 use super::thread::current_tid;
 
 /// One line: a range of the address space and what is mapped there.
@@ -20,21 +18,6 @@ pub(crate) struct MapsEntry<'m> {
     pub(crate) path: &'m str,
     /// Which file that is, if it is one.
     pub(crate) file: Option<FileId>,
-}
-
-/// A file, whatever its name is by now.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct FileId {
-    device: u64,
-    inode: u64,
-}
-
-impl FileId {
-    /// Whether it is this one.
-    pub(crate) fn is_of(self, file: &fs::File) -> bool {
-        let is_it = |file: fs::Metadata| (file.dev(), file.ino()) == (self.device, self.inode);
-        file.metadata().is_ok_and(is_it)
-    }
 }
 
 impl MapsEntry<'_> {
@@ -66,7 +49,7 @@ impl Maps {
     pub(crate) fn read() -> io::Result<Self> {
         // Not `/proc/self/maps`, which is empty once the thread that `main` ran on has ended.
         let path = format!("/proc/self/task/{}/maps", current_tid());
-        let bytes = holding_off_forks(|| fs::read(path))?;
+        let bytes = brief_file::read(&path)?;
         // A path of a file can be anything.
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());

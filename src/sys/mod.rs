@@ -24,6 +24,7 @@
 #[cfg(feature = "symbolize")]
 pub(crate) mod allocator;
 pub(crate) mod arch;
+pub(crate) mod brief_file;
 pub(crate) mod clock;
 pub(crate) mod context;
 pub(crate) mod debug_frame;

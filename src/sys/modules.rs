@@ -8,9 +8,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::brief_file::FileId;
 use super::image::Image;
 use super::loader::iterate;
-use super::maps::{FileId, Maps};
+use super::maps::Maps;
 use super::unlisted::unlisted;
 
 /// An executable segment, in addresses of this process; bounds are whole pages, as in

@@ -3,12 +3,14 @@
 #[cfg(feature = "capi")]
 use std::ffi::{CStr, CString, c_char};
 #[cfg(feature = "capi")]
-use std::fs;
-#[cfg(feature = "capi")]
 use std::ptr;
 
 #[cfg(feature = "capi")]
+use super::brief_file::{FileId, read_directory, read_to_string};
+#[cfg(feature = "capi")]
 use super::fork::has_forked;
+#[cfg(feature = "capi")]
+use super::thread;
 
 /// Whether the process runs with other rights than the user or group that started it (setuid,
 /// setgid, file capabilities), so that the environment is not to be trusted.
@@ -30,7 +32,8 @@ pub(crate) fn is_root() -> bool {
 /// Whether the calling thread is the only one; false where that cannot be known.
 #[cfg(feature = "capi")]
 pub(crate) fn has_one_thread() -> bool {
-    fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+    let mut threads = Vec::new();
+    thread::list(&mut threads).is_ok() && threads.len() == 1
 }
 
 /// Adds a variable, as `NAME=value`, to the environment, in place of one of that name. Pointers
@@ -73,11 +76,12 @@ pub(crate) fn forked_children() -> Vec<u32> {
         return Vec::new();
     };
     // Where the kernel does not list children (CONFIG_PROC_CHILDREN), there are none here.
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
-    let lists = threads.flatten().filter_map(|thread| {
-        let children = thread.path().join("children");
-        fs::read_to_string(children).ok()
-    });
+    let mut threads = Vec::new();
+    let lists = thread::list(&mut threads)
+        .into_iter()
+        .flat_map(|()| &threads);
+    let lists =
+        lists.filter_map(|tid| read_to_string(&format!("/proc/self/task/{tid}/children")).ok());
     let mut ids: Vec<u32> = lists
         .flat_map(|list| {
             let ids = list.split_ascii_whitespace().map(str::parse);
@@ -88,9 +92,11 @@ pub(crate) fn forked_children() -> Vec<u32> {
     // A child's children are another process's when the child ends, as a server's in the background
     // are. What this process was executed from lies at random addresses, where no other has it.
     if has_forked() && !this.is_forked {
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let names = processes.map(|process| process.file_name());
-        let others = names.filter_map(|name| name.to_str()?.parse().ok());
+        let mut others = Vec::new();
+        let id = |name: &[u8]| str::from_utf8(name).ok()?.parse().ok();
+        // Where they cannot be listed, there are none.
+        let _ = read_directory("/proc", &mut others, id);
+        let others = others.into_iter();
         ids.extend(others.filter(|id: &u32| {
             Process::of(id).is_some_and(|process| {
                 process.goes_on_without_a_program()
@@ -122,7 +128,7 @@ struct Process {
 impl Process {
     fn of(id: impl std::fmt::Display) -> Option<Self> {
         const FORKED: u64 = 0x40;
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let stat = read_to_string(&format!("/proc/{id}/stat")).ok()?;
         // `id (name) state …`: the state is the third field.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
@@ -141,15 +147,10 @@ impl Process {
     }
 }
 
-/// Device and inode of the file behind stderr; none where it is closed.
+/// The file behind stderr; none where it is closed.
 #[cfg(feature = "capi")]
-pub(crate) fn file_of_stderr() -> Option<(u64, u64)> {
-    // SAFETY: a `stat` is plain data, which the call fills.
-    let (result, file) = unsafe {
-        let mut file: libc::stat = std::mem::zeroed();
-        (libc::fstat(libc::STDERR_FILENO, &mut file), file)
-    };
-    (result == 0).then_some((file.st_dev, file.st_ino))
+pub(crate) fn file_of_stderr() -> Option<FileId> {
+    FileId::of(libc::STDERR_FILENO)
 }
 
 /// Has `f` called when the process ends by `exit`, or by the return of `main`: before what was

@@ -1,13 +1,11 @@
 //! This process's threads: ids, names, start times.
 
-use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::JoinHandle;
 
+use super::brief_file::{read, read_directory, read_to_string};
 use super::clock::Clock;
-use super::fork::holding_off_forks;
 
 /// The kernel's id of the calling thread. *Async-signal-safe.*
 pub(crate) fn current_tid() -> i32 {
@@ -46,61 +44,15 @@ pub(crate) fn thread_pointer() -> u64 {
     pointer
 }
 
-/// `/proc/self/task`. It is opened for each scan: a descriptor that stays open would be handed down
-/// to forked children, and a program that closes all of its descriptors would find ours closing one
-/// of its own later.
-#[derive(Debug)]
-pub(crate) struct TaskDir {
-    buffer: Vec<u64>,
-}
-
-impl TaskDir {
-    /// Finds out whether the directory can be opened.
-    pub(crate) fn open() -> io::Result<Self> {
-        open_tasks()?;
-        Ok(Self {
-            buffer: vec![0; 1024],
-        })
-    }
-
-    /// Puts the ids of all threads into `tids`, in ascending order.
-    pub(crate) fn list(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
-        tids.clear();
-        holding_off_forks(|| self.read(tids))?;
-        tids.sort_unstable();
-        Ok(())
-    }
-
-    fn read(&mut self, tids: &mut Vec<i32>) -> io::Result<()> {
-        let dir = open_tasks()?;
-        loop {
-            // SAFETY: the descriptor is open; the buffer is as long as said, and aligned for the
-            // records.
-            let filled = super::check(unsafe {
-                libc::syscall(
-                    libc::SYS_getdents64,
-                    dir.as_raw_fd(),
-                    self.buffer.as_mut_ptr(),
-                    size_of_val(&self.buffer[..]),
-                )
-            })? as usize;
-            if filled == 0 {
-                break;
-            }
-            // SAFETY: the kernel filled that many bytes of the buffer.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast::<u8>(), filled) };
-            tids.extend(
-                directory_entries(bytes)
-                    .filter_map(|name| std::str::from_utf8(name).ok()?.parse::<i32>().ok()),
-            );
-        }
-        Ok(())
-    }
-}
-
-fn open_tasks() -> io::Result<fs::File> {
-    fs::File::open("/proc/self/task")
+/// Puts the ids of all threads into `tids`, in ascending order.
+///
+/// `/proc/self/task` is opened for each list: a descriptor that stays open would be handed down to
+/// forked children.
+pub(crate) fn list(tids: &mut Vec<i32>) -> io::Result<()> {
+    let tid = |name: &[u8]| str::from_utf8(name).ok()?.parse().ok();
+    read_directory("/proc/self/task", tids, tid)?;
+    tids.sort_unstable();
+    Ok(())
 }
 
 /// Tells without a walk through `/proc` that no thread can have begun: by the id that the kernel
@@ -113,24 +65,13 @@ impl NewestId {
     /// the same namespace.
     pub(crate) fn has_moved(&mut self) -> bool {
         // The newest id is the last field (proc_loadavg(5)).
-        let newest = holding_off_forks(|| fs::read_to_string("/proc/loadavg"))
+        let newest = read_to_string("/proc/loadavg")
             .ok()
             .and_then(|text| text.trim_end().rsplit(' ').next()?.parse().ok());
         let moved = newest.is_none() || newest != self.0;
         self.0 = newest;
         moved
     }
-}
-
-/// The names in a buffer of `struct linux_dirent64`: inode (8 bytes), offset (8), record length
-/// (2), type (1), name.
-fn directory_entries(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let len = u16::from_ne_bytes(bytes.get(16..18)?.try_into().ok()?);
-        let (entry, rest) = bytes.split_at_checked(len.into())?;
-        bytes = rest;
-        entry.get(19..)?.split(|&b| b == 0).next()
-    })
 }
 
 /// What tells a thread from a later one of the same id, and what it is called.
@@ -169,7 +110,7 @@ pub(crate) fn current_name() -> [u8; 16] {
 #[cfg(feature = "http")]
 pub(crate) fn waiting_at(tid: i32) -> Option<u64> {
     let path = format!("/proc/self/task/{tid}/syscall");
-    let text = holding_off_forks(|| fs::read_to_string(path)).ok()?;
+    let text = read_to_string(&path).ok()?;
     // `running`; or the call's number, its arguments, stack pointer and program counter
     // (proc_pid_syscall(5)).
     let address = text.trim_end().rsplit(' ').next()?.strip_prefix("0x")?;
@@ -189,7 +130,7 @@ pub(crate) struct Scheduled {
 /// count it (CONFIG_SCHED_INFO).
 pub(crate) fn scheduled(tid: i32) -> Option<Scheduled> {
     let path = format!("/proc/self/task/{tid}/schedstat");
-    let text = holding_off_forks(|| fs::read_to_string(path)).ok()?;
+    let text = read_to_string(&path).ok()?;
     // Time on a CPU, time waiting for one, and then the number
     // (Documentation/scheduler/sched-stats.rst).
     let mut fields = text.split_ascii_whitespace().skip(1);
@@ -201,7 +142,7 @@ pub(crate) fn scheduled(tid: i32) -> Option<Scheduled> {
 
 /// Reads a thread's identity; `None` where it is gone.
 pub(crate) fn identity(tid: i32) -> Option<Identity> {
-    let stat = holding_off_forks(|| fs::read(format!("/proc/self/task/{tid}/stat"))).ok()?;
+    let stat = read(&format!("/proc/self/task/{tid}/stat")).ok()?;
     // `id (name) state …`: the name may hold spaces and parentheses itself, so it ends at the last
     // one.
     let name_start = stat.iter().position(|&b| b == b'(')? + 1;
@@ -228,7 +169,6 @@ mod tests {
 
     #[test]
     fn finds_threads_with_names_and_start_times() {
-        let mut dir = TaskDir::open().unwrap();
         let mut newest = NewestId::default();
         newest.has_moved();
         let (tell_tid, tid) = std::sync::mpsc::channel();
@@ -244,7 +184,7 @@ mod tests {
         assert_eq!(tid_of(&thread).unwrap(), tid);
         assert!(newest.has_moved());
         let mut tids = Vec::new();
-        dir.list(&mut tids).unwrap();
+        list(&mut tids).unwrap();
         assert!(tids.contains(&tid) && tids.contains(&current_tid()));
         assert!(tids.is_sorted());
         let known = identity(tid).unwrap();
@@ -254,7 +194,7 @@ mod tests {
         drop(end);
         thread.join().unwrap();
         while tids.contains(&tid) {
-            dir.list(&mut tids).unwrap();
+            list(&mut tids).unwrap();
         }
         assert_eq!(identity(tid), None);
     }

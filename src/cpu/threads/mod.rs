@@ -23,7 +23,7 @@ use crate::aggregate::ThreadLabels;
 use crate::slots::{Claim, Slot, next_number};
 use crate::sys::clock::Clock;
 use crate::sys::own_threads::end_process_if_left_alone;
-use crate::sys::thread::{Identity, NewestId, TaskDir, current_tid, identity};
+use crate::sys::thread::{self, Identity, NewestId, current_tid, identity};
 
 /// The longest time between two scans that list all threads. Between, a scan lists them only if one
 /// may have begun; where it cannot tell (a container that makes up `/proc/loadavg`), new threads
@@ -47,7 +47,6 @@ const EVENTS_AT_START: usize = 32;
 #[derive(Debug)]
 pub(super) struct Threads {
     recorder: &'static Recorder,
-    dir: TaskDir,
     newest_id: NewestId,
     next_full_scan: Instant,
     last_looks: Instant,
@@ -139,10 +138,14 @@ pub(super) struct Thread {
 }
 
 impl Threads {
+    /// # Errors
+    ///
+    /// Where the process's threads cannot be listed.
     pub(super) fn new(recorder: &'static Recorder, arming: Arming) -> io::Result<Self> {
+        let mut tids = Vec::new();
+        thread::list(&mut tids)?;
         Ok(Self {
             recorder,
-            dir: TaskDir::open()?,
             newest_id: NewestId::default(),
             next_full_scan: Instant::now(),
             last_looks: Instant::now(),
@@ -157,7 +160,7 @@ impl Threads {
             left_to_arm: Vec::new(),
             armed: 0,
             armed_by_perf: 0,
-            tids: Vec::new(),
+            tids,
             events: births::room(),
             is_deaf: false,
             unheard: HashMap::new(),
@@ -183,7 +186,7 @@ impl Threads {
     pub(super) fn arm_at_start(&mut self) -> io::Result<()> {
         self.newest_id.has_moved();
         let mut tids = std::mem::take(&mut self.tids);
-        let listed = self.dir.list(&mut tids);
+        let listed = thread::list(&mut tids);
         let at_once = match self.arming.choice {
             Choice::PerfEvent { .. } => EVENTS_AT_START,
             Choice::ThreadTimer | Choice::Nothing => usize::MAX,
@@ -238,7 +241,7 @@ impl Threads {
         }
         self.next_full_scan = now + FULL_SCAN;
         let mut tids = std::mem::take(&mut self.tids);
-        let listed = self.dir.list(&mut tids);
+        let listed = thread::list(&mut tids);
         #[cfg(test)]
         births::tests::dawdle(&births::tests::AFTER_LIST_NS);
         // Whoever is listed and has armed itself is to be known from here on.
