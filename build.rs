@@ -1,16 +1,7 @@
-//! How `libsigprof.so` is linked; and whether the lock-free parts are built as models for loom.
+//! How `libsigprof.so` is linked.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // By a variable, since `--cfg loom` among RUSTFLAGS would have all dependencies built anew.
-    println!("cargo::rerun-if-env-changed=SIGPROF_LOOM");
-    if std::env::var_os("SIGPROF_LOOM").is_some() {
-        println!("cargo::rustc-cfg=loom");
-    }
-    libsigprof();
-}
-
-fn libsigprof() {
     println!("cargo::rerun-if-env-changed=CARGO_C_CARGO");
     if std::env::var_os("CARGO_FEATURE_CAPI").is_none() {
         return;

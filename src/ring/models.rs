@@ -1,5 +1,5 @@
 //! Loom models of the lanes: every interleaving of a few handlers and the flusher, and every memory
-//! order that the C11 model allows. Run with `RUSTFLAGS="--cfg loom" cargo test --lib models`.
+//! order that the C11 model allows. `models/` builds and runs them.
 
 use loom::sync::Arc;
 use loom::thread;

@@ -1,6 +1,5 @@
 //! Loom models of the slots: every interleaving of a thread that begins, the scan that finds it,
-//! and threads that come and go beside it. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test --lib models`.
+//! and threads that come and go beside it. `models/` builds and runs them.
 
 use loom::sync::Arc;
 use loom::thread;
