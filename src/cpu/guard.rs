@@ -42,9 +42,9 @@ impl Guard {
         let format = Format::from_path(path).unwrap_or(Format::CpuProfile);
         // What that file cannot hold need not be found out.
         #[cfg(feature = "symbolize")]
-        let profiler = match format {
-            Format::CpuProfile => profiler.symbolize(false),
-            _ => profiler,
+        let profiler = match format.has_names() {
+            true => profiler,
+            false => profiler.symbolize(false),
         };
         let mut guard = Self::start(profiler, path, format)?;
         guard.file = HeldFile::new(guard.file.path().to_owned());

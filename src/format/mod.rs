@@ -7,8 +7,10 @@
 
 mod attribution;
 mod chunks;
+mod collapsed;
 mod cpuprofile;
 mod file;
+mod gmon;
 mod held;
 mod mapped_objects;
 mod pprof;
@@ -19,6 +21,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 pub use file::OutputFile;
+pub use gmon::Gmon;
 pub(crate) use held::HeldFile;
 
 use crate::{Error, ErrorKind, Profile, Result};
@@ -38,20 +41,37 @@ pub enum Format {
     /// gperftools' CPU profile: `.prof`. It holds counts of stacks and the mappings, but no names
     /// and no labels.
     CpuProfile,
+    /// Collapsed stacks, from which flame graphs are drawn: `.collapsed`, `.folded`. It holds names
+    /// and the values of the default sample type, as text. It is written and not read.
+    Collapsed,
+    /// GNU gprof's profile data: `gmon.out`, `.gmon`. It holds the main executable alone: what was
+    /// spent at its addresses, and the calls within it. It is written and not read; [`Gmon`] says
+    /// how much of a profile is in it.
+    Gmon,
 }
 
+/// The name that stands for the stack of a sample that has none, in formats where each has one.
+const NO_STACK: &str = "[no-stack]";
+
 /// What a file name ends in, and the format that stands for; the first that fits counts.
-const EXTENSIONS: [(&str, Format); 4] = [
+const EXTENSIONS: [(&str, Format); 7] = [
     (".pb.gz", Format::Pprof),
     (".pprof", Format::Pprof),
     (".pb", Format::PprofUncompressed),
     (".prof", Format::CpuProfile),
+    (".collapsed", Format::Collapsed),
+    (".folded", Format::Collapsed),
+    (".gmon", Format::Gmon),
 ];
+/// What gprof's own files are named like: `gmon.out`, and `gmon_4711.out` for one of several
+/// processes.
+const GMON: (&str, &str) = ("gmon", ".out");
 
 impl Format {
     /// The format that a file's name asks for: `.pb.gz` and `.pprof` for [`Pprof`](Self::Pprof),
     /// `.pb` for [`PprofUncompressed`](Self::PprofUncompressed), `.prof` for
-    /// [`CpuProfile`](Self::CpuProfile).
+    /// [`CpuProfile`](Self::CpuProfile), `.collapsed` and `.folded` for
+    /// [`Collapsed`](Self::Collapsed), `.gmon` and the name `gmon.out` for [`Gmon`](Self::Gmon).
     ///
     /// # Errors
     ///
@@ -72,7 +92,7 @@ impl Format {
             Error::new(
                 ErrorKind::InvalidInput,
                 format!(
-                    "cannot tell the profile format from the name `{}`: end it in one of {list}",
+                    "cannot tell the profile format from the name `{}`: end it in one of {list}, or name it gmon.out",
                     path.display()
                 ),
             )
@@ -81,9 +101,28 @@ impl Format {
 
     /// The extension of a file's name that asks for a format, and the format.
     pub(crate) fn extension_of(name: &OsStr) -> Option<(&'static str, Self)> {
+        let (begin, end) = GMON;
+        let file = Path::new(name).file_name().unwrap_or_default();
+        let file = file.as_encoded_bytes();
+        if file.starts_with(begin.as_bytes()) && file.ends_with(end.as_bytes()) {
+            return Some((end, Self::Gmon));
+        }
         let name = name.as_encoded_bytes();
         let fits = |(extension, _): &(&str, Self)| name.ends_with(extension.as_bytes());
         EXTENSIONS.into_iter().find(fits)
+    }
+
+    /// What the names of the format's files end in.
+    #[cfg(feature = "http")]
+    pub(crate) fn extension(self) -> &'static str {
+        let known = EXTENSIONS.into_iter().find(|(_, format)| *format == self);
+        known.map_or("", |(extension, _)| extension)
+    }
+
+    /// Whether the format's files hold names, so that it is worth looking them up.
+    #[cfg(feature = "symbolize")]
+    pub(crate) fn has_names(self) -> bool {
+        self != Self::CpuProfile
     }
 }
 
@@ -122,6 +161,8 @@ fn write_to(profile: &Profile, format: Format, out: &mut impl Write) -> Result<(
         Format::Pprof => pprof::write_gzip(profile, out),
         Format::PprofUncompressed => pprof::write_uncompressed(profile, out),
         Format::CpuProfile => cpuprofile::write(profile, out),
+        Format::Collapsed => collapsed::write(profile, out),
+        Format::Gmon => gmon::write(profile, Gmon::new(), out).map(drop),
     }
 }
 
@@ -261,11 +302,24 @@ mod tests {
             ("/tmp/x.y/cpu.pprof", Format::Pprof),
             ("cpu.pb", Format::PprofUncompressed),
             ("cpu.prof", Format::CpuProfile),
+            ("cpu.collapsed", Format::Collapsed),
+            ("cpu.folded", Format::Collapsed),
+            ("cpu.gmon", Format::Gmon),
+            ("/tmp/gmon.out", Format::Gmon),
+            ("gmon_4711.out", Format::Gmon),
         ];
         for (path, format) in cases {
             assert_eq!(Format::from_path(path).unwrap(), format, "{path}");
         }
-        for path in ["cpu", "cpu.gz", "cpu.PROF", "cpu.prof/x", ""] {
+        for path in [
+            "cpu",
+            "cpu.gz",
+            "cpu.PROF",
+            "cpu.prof/x",
+            "gmon.out/x",
+            "cpu.out",
+            "",
+        ] {
             let error = Format::from_path(path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             let message = error.to_string();

@@ -8,7 +8,7 @@ use http::header::HOST;
 use super::reply::{self, Reply};
 
 /// Path below this page, and what it answers.
-const ENDPOINTS: [(&str, &str); 8] = [
+const ENDPOINTS: [(&str, &str); 9] = [
     (
         "profile?seconds=30",
         "the CPU time of the next 30 seconds, as profile.proto in gzip",
@@ -16,6 +16,10 @@ const ENDPOINTS: [(&str, &str); 8] = [
     (
         "profile?seconds=5&debug=1",
         "the functions that took most of the next 5 seconds, as text",
+    ),
+    (
+        "profile?seconds=30&format=folded",
+        "the CPU time of the next 30 seconds, as collapsed stacks for flame graphs",
     ),
     (
         "goroutine",

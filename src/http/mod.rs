@@ -26,6 +26,17 @@
 //! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time
 //! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
 //!
+//! `profile`, `goroutine` and `threadcreate` take `format`, what the answer is sent as, whichever
+//! path it is asked for by:
+//!
+//! | `format` | |
+//! |---|---|
+//! | `proto` | profile.proto with names, in gzip |
+//! | `legacy` | gperftools' CPU profile, of `profile` alone |
+//! | `folded` | collapsed stacks, for flame graphs |
+//! | `gmon` | gprof's profile data, of the main executable alone |
+//! | `top` | the functions that cost the most, as `pprof -top` prints them |
+//!
 //! Requests for profiles that overlap share one recording, and a recording that the program itself
 //! runs is shared, too. Each request gets what happened within its own time, at its own rate or the
 //! nearest that the recording has; the profile's period says which. One kind of time is recorded at
@@ -69,6 +80,7 @@ mod body;
 mod cmdline;
 mod endpoints;
 mod family;
+mod form;
 mod index;
 mod limits;
 mod options;

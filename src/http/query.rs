@@ -76,6 +76,11 @@ impl<'q> Query<'q> {
         debug.is_some_and(|debug| debug.parse::<i32>().is_ok_and(|number| number != 0))
     }
 
+    /// What the answer is to be sent as, in the request's words.
+    pub(super) fn format(&self) -> Option<String> {
+        self.get("format")
+    }
+
     fn get(&self, name: &str) -> Option<String> {
         form_urlencoded::parse(self.0.as_bytes())
             .find(|(key, _)| key == name)

@@ -40,7 +40,7 @@ pub(super) fn moved_to(place: &'static str) -> Reply {
 }
 
 /// A file for the client to keep.
-pub(super) fn download(name: &'static str, body: impl Into<Bytes>) -> Reply {
+pub(super) fn download(name: impl Display, body: impl Into<Bytes>) -> Reply {
     let mut reply = whole(StatusCode::OK, "application/octet-stream", body);
     let disposition = format!("attachment; filename=\"{name}\"");
     if let Ok(disposition) = HeaderValue::try_from(disposition) {

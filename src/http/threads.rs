@@ -6,6 +6,9 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
+use http::StatusCode;
+
+use super::form::Form;
 use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
@@ -28,20 +31,22 @@ pub(super) fn kind(name: &str) -> Option<&'static str> {
 
 /// A profile with a sample for each thread, or a text.
 pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_>) -> Reply {
-    let is_for_people = query.is_for_people();
+    let asked = match Form::asked(query) {
+        Ok(asked) => asked,
+        Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
+    };
+    let is_list = asked.is_none() && query.is_for_people();
+    let form = asked.unwrap_or(Form::File(Format::Pprof));
     let body = worker::run(limits.work().await, move || {
-        let mut profile = profile(kind)?;
-        symbolize::add_names(&mut profile);
-        if is_for_people {
-            return Ok(text(&profile).into_bytes());
+        let profile = profile(kind)?;
+        match is_list {
+            true => Ok(list(profile).into_bytes()),
+            false => form.of(profile),
         }
-        let mut file = Vec::new();
-        profile.write(Format::Pprof, &mut file)?;
-        Ok::<_, Error>(file)
     });
     match body.await {
-        Ok(Ok(text)) if is_for_people => reply::text(text),
-        Ok(Ok(file)) => reply::download("threads.pb.gz", file),
+        Ok(Ok(text)) if is_list => reply::text(text),
+        Ok(Ok(body)) => form.reply("threads", body),
         Ok(Err(error)) | Err(error) => reply::error(reply::status_of(&error), error),
     }
 }
@@ -98,7 +103,8 @@ fn profile(kind: &'static str) -> Result<Profile> {
 }
 
 /// A line a thread: id, state, name, and the function that it waits in.
-fn text(profile: &Profile) -> String {
+fn list(mut profile: Profile) -> String {
+    symbolize::add_names(&mut profile);
     let mut text = format!("{} threads\n", profile.sample_count());
     for sample in profile.samples() {
         let of = |label: &Label| match label.value {

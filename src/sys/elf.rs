@@ -1,5 +1,5 @@
-//! Sections of an ELF file, by its section headers. Any bytes will do: what makes no sense is not
-//! there.
+//! Sections of an ELF file, by its section headers, and where its segments are loaded. Any bytes
+//! will do: what makes no sense is not there.
 #![forbid(unsafe_code)]
 
 use std::io::Read as _;
@@ -21,6 +21,8 @@ const SECTION_HEADER: usize = 64;
 /// So many section headers are read at a time.
 const HEADERS: usize = 64;
 
+const PROGRAM_HEADER: usize = 56;
+const PT_LOAD: u32 = 1;
 const SHT_PROGBITS: u32 = 1;
 const SHT_NOTE: u32 = 7;
 const SHF_COMPRESSED: u64 = 1 << 11;
@@ -49,6 +51,9 @@ pub(crate) struct Elf<'s, S> {
     source: &'s S,
     /// How many bytes the file has.
     len: u64,
+    /// Where the program headers lie, and how many there are.
+    program_headers: u64,
+    program_header_count: u16,
     /// Where the section headers lie, and how many there are.
     headers: u64,
     count: u64,
@@ -66,6 +71,27 @@ struct Header {
     size: u64,
     link: u32,
     align: u64,
+}
+
+/// A part of the file that is loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// Where it lies in the file.
+    offset: u64,
+    /// Where the linker had it loaded.
+    address: u64,
+    /// How many bytes of the file it has.
+    size: u64,
+}
+
+impl Segment {
+    /// The address that the linker gave to what lies at this offset in the file, if that is in this
+    /// segment.
+    pub(crate) fn link_address(&self, offset: u64) -> Option<u64> {
+        let into = offset.checked_sub(self.offset)?;
+        let is_there = into < self.size;
+        is_there.then(|| self.address.checked_add(into))?
+    }
 }
 
 /// Where a section lies, and how it is stored.
@@ -91,13 +117,16 @@ impl<'s, S: Source> Elf<'s, S> {
             return None;
         }
         let is_linked = matches!(half(&bytes, 16)?, ET_EXEC | ET_DYN);
-        let is_usual = usize::from(half(&bytes, 58)?) == SECTION_HEADER;
+        let is_usual = usize::from(half(&bytes, 58)?) == SECTION_HEADER
+            && usize::from(half(&bytes, 54)?) == PROGRAM_HEADER;
         if !is_linked || half(&bytes, 18)? != ELF_MACHINE || !is_usual {
             return None;
         }
         let mut elf = Self {
             source,
             len: source.len(),
+            program_headers: long(&bytes, 32)?,
+            program_header_count: half(&bytes, 56)?,
             headers: long(&bytes, 40)?,
             count: half(&bytes, 60)?.into(),
             names: 0,
@@ -142,6 +171,22 @@ impl<'s, S: Source> Elf<'s, S> {
             }
         }
         None
+    }
+
+    /// The parts of the file that are loaded.
+    pub(crate) fn segments(&self) -> Vec<Segment> {
+        let headers = (0..u64::from(self.program_header_count)).filter_map(|index| {
+            let mut bytes = [0; PROGRAM_HEADER];
+            let place = (self.program_headers).checked_add(index * PROGRAM_HEADER as u64)?;
+            self.source.read_at(place, &mut bytes)?;
+            let segment = Segment {
+                offset: long(&bytes, 8)?,
+                address: long(&bytes, 16)?,
+                size: long(&bytes, 32)?,
+            };
+            (word(&bytes, 0)? == PT_LOAD).then_some(segment)
+        });
+        headers.collect()
     }
 
     /// The linker's note that tells this file from others.
@@ -288,6 +333,7 @@ impl Source for &[u8] {
 pub(crate) fn read_any(bytes: &[u8]) -> Option<usize> {
     let elf = Elf::new(&bytes)?;
     let _ = elf.build_id();
+    let _ = elf.segments();
     let section = elf.section(b".debug_frame")?;
     let restored = section.restored(elf.read(section)?)?;
     assert_eq!(restored.len(), section.len);
@@ -317,6 +363,31 @@ mod tests {
         assert!(bytes.ends_with(&[0]));
         assert!(elf.section(b".commen").is_none());
         assert!(elf.section(&[b'n'; 100]).is_none());
+    }
+
+    /// The kernel tells of this program where its program headers and its entry point are.
+    #[test]
+    fn link_addresses_are_as_far_apart_as_what_is_loaded() {
+        const AT_PHDR: u64 = 3;
+        const AT_ENTRY: u64 = 9;
+        let auxv = std::fs::read("/proc/self/auxv").unwrap();
+        let value = |kind| {
+            let mut pairs = auxv.chunks_exact(16);
+            let pair = pairs.find(|pair| long(pair, 0) == Some(kind)).unwrap();
+            long(pair, 8).unwrap()
+        };
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = &*program;
+        let elf = Elf::new(&elf).unwrap();
+        let segments = elf.segments();
+        let link_address = |offset| segments.iter().find_map(|s| s.link_address(offset));
+        let headers = link_address(elf.program_headers).unwrap();
+        let entry = long(&program, 24).unwrap();
+        assert_eq!(
+            entry.wrapping_sub(headers),
+            value(AT_ENTRY).wrapping_sub(value(AT_PHDR))
+        );
+        assert_eq!(link_address(u64::MAX), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod work;
 mod beside_perf;
 mod calls;
 mod environment;
+mod gprof;
 mod inside;
 mod late;
 mod legacy;

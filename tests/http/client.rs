@@ -34,6 +34,14 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Answer
     send(address, &[head.as_bytes(), body].concat())
 }
 
+/// A client that waits for a window of five minutes.
+pub fn open_window(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).unwrap();
+    let request = "GET /pprof/profile?seconds=300 HTTP/1.0\r\n\r\n";
+    client.write_all(request.as_bytes()).unwrap();
+    client
+}
+
 /// Sends these bytes, and reads until the server closes.
 pub fn send(address: SocketAddr, request: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();

@@ -89,6 +89,75 @@ fn a_profile_of_gos_path_has_names_and_one_for_people_is_text() {
 }
 
 #[test]
+fn either_path_answers_in_the_form_that_is_asked_for() {
+    let served = Served::new();
+    let ask = |path: &str| ask(served.address(), "GET", path, b"");
+    let paths = [
+        "/pprof/profile?seconds=1&format=proto",
+        "/debug/pprof/profile?seconds=1&format=legacy",
+        "/pprof/profile?seconds=1&format=folded",
+        "/pprof/profile?seconds=1&format=top",
+        "/debug/pprof/profile?seconds=1&format=gmon",
+    ];
+    // At once, so that the windows take the time of one.
+    let [proto, legacy, folded, top, gmon] = std::thread::scope(|scope| {
+        let answers = paths.map(|path| scope.spawn(move || ask(path)));
+        answers.map(|answer| answer.join().unwrap())
+    });
+    let files = [
+        (&proto, "cpu.pb.gz"),
+        (&legacy, "cpu.prof"),
+        (&gmon, "cpu.gmon"),
+    ];
+    for (answer, name) in files {
+        let disposition = format!("attachment; filename=\"{name}\"");
+        assert_eq!(answer.header("content-disposition"), Some(&*disposition));
+    }
+    for answer in [&folded, &top] {
+        let content_type = answer.header("content-type");
+        assert_eq!(content_type, Some("text/plain; charset=utf-8"));
+    }
+    let functions = Profile::read(&proto.body).unwrap().top(0);
+    let mut functions = functions.rows().iter();
+    assert!(functions.any(|row| row.name.contains("burn_sixty")));
+    let legacy = Profile::read(&legacy.body).unwrap();
+    assert!(legacy.total(0) > 0);
+    assert!(
+        legacy
+            .functions()
+            .iter()
+            .all(|f| legacy.string(f.name).starts_with('['))
+    );
+    assert!(gmon.body.starts_with(b"gmon"));
+    let is_burning = |line: &&str| line.contains(";http::work::burn_sixty");
+    let burning: Vec<_> = folded.text().lines().filter(is_burning).collect();
+    assert!(!burning.is_empty(), "{}", folded.text());
+    assert!(folded.text().lines().all(|line| value_of(line) > 0));
+    assert!(top.text().contains("flat%"), "{}", top.text());
+
+    let threads = ask("/debug/pprof/goroutine?format=folded");
+    // The two that work, and the server's.
+    let count: u64 = threads.text().lines().map(value_of).sum();
+    assert!(count >= 3, "{}", threads.text());
+    let top = ask("/debug/pprof/threadcreate?format=top&debug=1");
+    assert!(top.text().contains("flat%"), "{}", top.text());
+    for (path, sentence) in [
+        ("profile?format=svg", "must be one of proto, legacy, folded"),
+        ("goroutine?format=legacy", "counts of samples"),
+    ] {
+        let answer = ask(&format!("/debug/pprof/{path}"));
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.text().contains(sentence), "{}", answer.text());
+    }
+}
+
+/// What a line of collapsed stacks ends with.
+fn value_of(line: &str) -> u64 {
+    let (_, value) = line.rsplit_once(' ').unwrap();
+    value.parse().unwrap()
+}
+
+#[test]
 fn scrapers_get_a_profile_of_what_is_not_recorded_and_people_a_sentence() {
     let server = serve("127.0.0.1:0").unwrap();
     let ask = |path: &str| ask(server.local_addr(), "GET", path, b"");

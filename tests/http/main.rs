@@ -13,10 +13,12 @@ mod work;
 mod http_server;
 
 mod abuse;
+mod abusers;
 mod application;
 mod client;
 mod clock;
 mod endpoints;
 mod safe;
+mod scrape;
 mod served;
 mod windows;

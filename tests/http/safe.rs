@@ -1,25 +1,17 @@
 //! What makes the endpoints safe to leave on: who is answered, and how much at once.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::process::Command;
 
 use sigprof::ErrorKind;
 use sigprof::http::{Options, Server, serve};
 
-use crate::client::{Answer, ask, send};
+use crate::client::{Answer, ask, open_window, send};
 use crate::served::{is_recording, wait_until};
 use crate::support::{run, tool};
 
 const ANY_PORT: &str = "127.0.0.1:0";
-
-/// A client that waits for a window of five minutes.
-pub fn open_window(address: SocketAddr) -> TcpStream {
-    let mut client = TcpStream::connect(address).unwrap();
-    let request = "GET /pprof/profile?seconds=300 HTTP/1.0\r\n\r\n";
-    client.write_all(request.as_bytes()).unwrap();
-    client
-}
 
 #[test]
 fn an_address_that_others_can_reach_needs_a_token_or_a_word() {

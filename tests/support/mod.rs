@@ -7,9 +7,10 @@ use std::process::Command;
 use crate::process::{output, skip};
 
 /// Where to get the programs.
-const INSTALL: [(&str, &str); 10] = [
+const INSTALL: [(&str, &str); 11] = [
     ("go", "apt-get install golang-go"),
     ("google-pprof", "apt-get install google-perftools"),
+    ("gprof", "apt-get install binutils"),
     ("readelf", "apt-get install binutils"),
     ("gcc", "apt-get install gcc libc6-dev"),
     ("python3", "apt-get install python3"),

@@ -18,5 +18,3 @@ pub(super) use write::write;
 
 /// The name that stands for frames without an address whose name the format cannot hold.
 const NO_ADDRESS: &str = "[no-address]";
-/// The name that stands for the stack of a sample that has none; a record has one pc at least.
-const NO_STACK: &str = "[no-stack]";

@@ -5,10 +5,9 @@ use std::hash::BuildHasher;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
-use super::NO_STACK;
 use crate::Result;
 use crate::format::mapped_objects::{self, MappedObjects};
-use crate::format::{attribution, charge, invalid, too_large};
+use crate::format::{NO_STACK, attribution, charge, invalid, too_large};
 use crate::profile::{Function, Line, Location, LocationId, MappingId, Profile, ValueType};
 
 /// More header slots than any version would have.

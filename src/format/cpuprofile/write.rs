@@ -4,12 +4,12 @@ use std::io::Write;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{NO_ADDRESS, NO_STACK};
-use crate::format::WriteError;
+use super::NO_ADDRESS;
 use crate::format::chunks::Chunks;
 use crate::format::mapped_objects::{
     self, FIRST_PLACEHOLDER, PLACEHOLDER_LIMIT, Placeholder, is_placeholder_name,
 };
+use crate::format::{NO_STACK, WriteError};
 use crate::profile::{Location, LocationId, Profile, StackId, StackTable};
 
 const HEADER_SLOTS: usize = 5;

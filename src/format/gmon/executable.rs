@@ -1,0 +1,72 @@
+//! The main executable, by the addresses that its linker gave out.
+
+use crate::profile::{Location, Mapping, Profile};
+use crate::sys::brief_file::{self, BriefFile};
+use crate::sys::elf::{Elf, Segment};
+
+/// No program is linked to addresses above this one, and none that may lie anywhere is put below.
+const FIRST_RANDOM_ADDRESS: u64 = 1 << 32;
+
+/// The first mapping's object.
+pub(super) struct Executable<'p> {
+    profile: &'p Profile,
+    main: Option<&'p Mapping>,
+    /// What its file says, where the file is there and the one that was mapped.
+    segments: Option<Vec<Segment>>,
+}
+
+impl<'p> Executable<'p> {
+    pub(super) fn of(profile: &'p Profile) -> Self {
+        let main = profile.mappings().first();
+        Self {
+            profile,
+            main,
+            segments: main.and_then(segments),
+        }
+    }
+
+    /// The last part of its path.
+    pub(super) fn name(&self) -> &'p str {
+        let path = self.main.map_or("", |main| main.filename.as_str());
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
+    /// Where its first mapping begins, by the linker.
+    pub(super) fn first_address(&self) -> u64 {
+        let first = |main: &Mapping| self.link_address_in(main, main.memory_start);
+        self.main.and_then(first).unwrap_or(0)
+    }
+
+    /// The address that the linker gave to the code of a location; `None` where that lies in
+    /// another object, or in none.
+    pub(super) fn link_address(&self, location: &Location) -> Option<u64> {
+        let mapping = self.profile.mapping(location.mapping?);
+        let main = self.main?;
+        let is_main = mapping.filename == main.filename && mapping.build_id == main.build_id;
+        is_main.then(|| self.link_address_in(mapping, location.address))?
+    }
+
+    fn link_address_in(&self, mapping: &Mapping, address: u64) -> Option<u64> {
+        let into = address.checked_sub(mapping.memory_start)?;
+        let offset = into.checked_add(mapping.file_offset)?;
+        match &self.segments {
+            Some(segments) => segments.iter().find_map(|s| s.link_address(offset)),
+            // Linkers of the GNU kind put code where it lies in the file.
+            None if mapping.memory_start >= FIRST_RANDOM_ADDRESS => Some(offset),
+            None => Some(address),
+        }
+    }
+}
+
+fn segments(mapping: &Mapping) -> Option<Vec<Segment>> {
+    let segments = brief_file::with(&mapping.filename, |file| {
+        let elf = file.is_regular.then(|| Elf::new(file)).flatten();
+        let is_it = |elf: &Elf<'_, BriefFile>| {
+            let build_id = elf.build_id().unwrap_or_default();
+            let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            mapping.build_id.is_empty() || mapping.build_id == build_id
+        };
+        Ok(elf.filter(is_it).map(|elf| elf.segments()))
+    });
+    segments.ok().flatten()
+}

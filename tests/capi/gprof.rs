@@ -1,0 +1,213 @@
+//! gmon.out files, read by GNU gprof.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sigprof::Profile;
+use sigprof::format::Gmon;
+
+use crate::library::{compiled, library, plain};
+use crate::process::{soak, succeed};
+use crate::support::{run, tool};
+
+/// What the program works in.
+const FUNCTIONS: [&str; 4] = ["sixty", "twenty_five", "ten", "five"];
+/// Which of two functions calls each.
+const CALLERS: [&str; 4] = ["more", "more", "less", "less"];
+
+/// The program, made so that it lies where it was linked to, or anywhere.
+fn shares(directory: &Path, flag: &str) -> PathBuf {
+    let optimized = "-fno-optimize-sibling-calls".to_owned();
+    compiled("cc", "shares.c", directory, &[flag.to_owned(), optimized])
+}
+
+/// Records the program for some seconds of CPU time; what each function has used of it.
+fn record(program: &Path, file: &Path, ms: f64) -> [f64; 4] {
+    let mut command = plain(program);
+    command.env("LD_PRELOAD", library());
+    command.env("CPUPROFILE", file);
+    command.env("CPUPROFILE_FREQUENCY", "1000");
+    command.arg(format!("{ms:.0}"));
+    let said = String::from_utf8(succeed(&mut command).stdout).unwrap();
+    let used: Vec<f64> = said
+        .split_whitespace()
+        .map(|ns| ns.parse().unwrap())
+        .collect();
+    used.try_into().unwrap()
+}
+
+/// What gprof says of a program and its files.
+fn gprof(gprof: &Path, options: &[&str], program: &Path, files: &[&Path]) -> String {
+    run(Command::new(gprof).args(options).arg(program).args(files)).stdout
+}
+
+/// Functions and their seconds, of gprof's flat profile.
+fn flat(text: &str) -> HashMap<&str, f64> {
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // Share, sum, seconds, and behind the calls the name.
+    let row = |words: Vec<_>| {
+        let [_, _, seconds, ..] = words[..] else {
+            return None;
+        };
+        let seconds: &str = seconds;
+        Some((*words.last()?, seconds.parse().ok()?))
+    };
+    lines.filter_map(row).collect()
+}
+
+#[test]
+fn gprof_finds_shares_and_callers() {
+    let Some(reader) = tool("gprof") else { return };
+    for flag in ["-no-pie", "-pie"] {
+        let directory = tempfile::tempdir().unwrap();
+        let program = shares(directory.path(), flag);
+        let file = directory.path().join("gmon.out");
+        let used = record(&program, &file, 2000.0 * soak());
+        let text = gprof(&reader, &["-b", "-p"], &program, &[&file]);
+        let seconds = flat(&text);
+        let total: f64 = seconds.values().sum();
+        // By timers a sample stands for a tick of the scheduler's, of which there are 100 a second
+        // at least. Five deviations are exceeded by chance once in a million.
+        let samples = total * 100.0;
+        for (function, ns) in FUNCTIONS.into_iter().zip(used) {
+            let expected = ns / used.iter().sum::<f64>();
+            let found = seconds.get(function).copied().unwrap_or(0.0) / total;
+            let deviation = (expected * (1.0 - expected) / samples).sqrt();
+            assert!(
+                (found - expected).abs() < 0.03_f64.max(5.0 * deviation),
+                "{flag}: {function} has {found}, not {expected}:\n{text}"
+            );
+        }
+        let text = gprof(&reader, &["-b", "-q"], &program, &[&file]);
+        for (function, caller) in FUNCTIONS.into_iter().zip(CALLERS) {
+            let calls = Calls::of(&text, function);
+            assert_eq!(calls.callers, [caller], "{flag}: {text}");
+            let calls = Calls::of(&text, caller);
+            assert_eq!(calls.callers, ["main"], "{flag}: {text}");
+            assert!(calls.callees.contains(&function), "{flag}: {text}");
+        }
+    }
+}
+
+/// What gprof's call graph says of a function.
+struct Calls<'t> {
+    callers: Vec<&'t str>,
+    callees: Vec<&'t str>,
+}
+
+impl<'t> Calls<'t> {
+    fn of(text: &'t str, function: &str) -> Self {
+        let name = |line: &'t str| line.split_whitespace().rev().nth(1).unwrap_or_default();
+        let mut blocks = text.split("-----------------------------------------------\n");
+        let is_own = |line: &&'t str| line.starts_with('[') && name(line) == function;
+        let block = blocks.find(|block| block.lines().any(|line| is_own(&line)));
+        let block = block.unwrap_or_else(|| panic!("no {function} in:\n{text}"));
+        let own = block.lines().position(|line| is_own(&line)).unwrap();
+        let lines: Vec<&str> = block.lines().collect();
+        Self {
+            callers: lines[..own]
+                .iter()
+                .map(|line| name(line))
+                .filter(|n| !n.is_empty())
+                .collect(),
+            callees: lines[own + 1..].iter().map(|line| name(line)).collect(),
+        }
+    }
+}
+
+#[test]
+fn gprof_finds_what_the_profile_says() {
+    let Some(reader) = tool("gprof") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let program = shares(directory.path(), "-pie");
+    let file = directory.path().join("cpu.pb.gz");
+    record(&program, &file, 500.0);
+    let profile = Profile::open(&file).unwrap();
+    let file = directory.path().join("gmon.out");
+    let mut bytes = Vec::new();
+    let remark = Gmon::new()
+        .basic_blocks(true)
+        .write(&profile, &mut bytes)
+        .unwrap();
+    assert!(remark.contains("`shares.c.cc`"), "{remark}");
+    std::fs::write(&file, bytes).unwrap();
+
+    let text = gprof(&reader, &["-b", "-p"], &program, &[&file]);
+    let seconds = flat(&text);
+    let top = profile.top(0);
+    for function in FUNCTIONS {
+        let row = top.rows().iter().find(|row| row.name == function);
+        let expected = row.map_or(0.0, |row| row.flat as f64 / 1e9);
+        let found = seconds.get(function).copied().unwrap_or(0.0);
+        // gprof prints hundredths.
+        assert!(
+            (found - expected).abs() < 0.011,
+            "{function}: {text}\n{top}"
+        );
+    }
+    // Twice the same file is twice the time.
+    let sum = directory.path().join("gmon.sum");
+    let mut command = Command::new(&reader);
+    command
+        .current_dir(directory.path())
+        .arg("-s")
+        .arg(&program)
+        .args([&file, &file]);
+    run(&mut command);
+    let text = gprof(&reader, &["-b", "-p"], &program, &[&sum]);
+    for (function, sum) in flat(&text) {
+        let once = seconds.get(function).copied().unwrap_or(0.0);
+        assert!((sum - 2.0 * once).abs() < 0.021, "{function}: {text}");
+    }
+    // The line that does the work has its calls before it, and the counts of its blocks.
+    let sources = format!("-I{}/tests/capi/programs", env!("CARGO_MANIFEST_DIR"));
+    let options = ["-b", "-l", "-A", &sources];
+    let text = gprof(&reader, &options, &program, &[&file]);
+    let line = text.lines().find(|line| line.ends_with("WORKS(sixty)"));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    let counts = line
+        .trim()
+        .split([' ', ','])
+        .map_while(|count| count.parse::<u64>().ok());
+    let counts: Vec<_> = counts.collect();
+    assert!(counts.len() > 1 && counts[0] > 0, "{line}");
+}
+
+#[test]
+fn more_samples_than_a_bin_holds_add_up() {
+    let Some(reader) = tool("gprof") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let program = shares(directory.path(), "-no-pie");
+    let file = directory.path().join("cpu.pb.gz");
+    record(&program, &file, 100.0);
+    let recorded = Profile::open(&file).unwrap();
+    // As much as a day of each sample.
+    let mut profile = recorded.clone();
+    let day = [86_400_000, 86_400_000_000_000];
+    let samples: Vec<_> = recorded
+        .samples()
+        .map(|sample| sample.stack.to_vec())
+        .collect();
+    for stack in &samples {
+        profile.push_sample(stack, &day, &[]);
+    }
+    let file = directory.path().join("gmon.out");
+    profile.save(&file).unwrap();
+    let text = gprof(&reader, &["-b", "-p"], &program, &[&file]);
+    let top = profile.top(0);
+    for (function, found) in flat(&text) {
+        let Some(row) = top.rows().iter().find(|row| row.name == function) else {
+            continue;
+        };
+        let expected = row.flat as f64 / 1e9;
+        assert!(
+            (found - expected).abs() < 0.011,
+            "{function}: {text}\n{top}"
+        );
+    }
+    let seconds = flat(&text);
+    assert!(seconds["sixty"] > 86_400.0, "{text}");
+}

@@ -1,0 +1,141 @@
+//! What strangers send to endpoints. Each function ends when the server has had enough of all.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::client::open_window;
+
+/// How many clients send slowly.
+const SLOW_CLIENTS: usize = 200;
+
+/// Clients that send a byte a second, until the server has had enough of each.
+pub fn slow_clients(address: SocketAddr) {
+    let mut clients: Vec<TcpStream> = (0..SLOW_CLIENTS)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    let mut request = b"GET /pprof/profile?seconds=1 HTTP/1.1\r\n".iter().cycle();
+    while !clients.is_empty() {
+        let byte = [*request.next().unwrap()];
+        let sent = Instant::now();
+        clients.retain_mut(|client| {
+            client.set_nonblocking(true).unwrap();
+            let is_closed = matches!(client.read(&mut [0; 1024]), Ok(0));
+            !is_closed && client.write_all(&byte).is_ok()
+        });
+        std::thread::sleep(Duration::from_secs(1).saturating_sub(sent.elapsed()));
+    }
+}
+
+/// Heads of 10 MB, bodies of 100 MB, and requests whose answer nobody reads, the latter until the
+/// server gives up where it `waits`.
+pub fn huge_requests(address: SocketAddr, waits: bool) {
+    for _ in 0..3 {
+        let line = format!("X-Filler: {}\r\n", "x".repeat(1000));
+        let head = format!("GET /pprof/cmdline HTTP/1.1\r\n{}\r\n", line.repeat(10_000));
+        let answer = send_and_hear(address, head.as_bytes());
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+            "{answer}"
+        );
+        let head =
+            "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n";
+        let body = [head.as_bytes(), &b"0x1000+".repeat(100_000_000 / 7)].concat();
+        let answer = send_and_hear(address, &body);
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
+            "{answer}"
+        );
+        let chunk = format!(
+            "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+            format!("10000\r\n{}\r\n", "x".repeat(0x10000)).repeat(200)
+        );
+        let answer = send_and_hear(address, chunk.as_bytes());
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
+            "{answer}"
+        );
+    }
+    let addresses = vec![format!("{:#x}", huge_requests as *const () as usize); 100_000].join("+");
+    let request = format!(
+        "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{addresses}",
+        addresses.len()
+    );
+    for _ in 0..10 {
+        let mut client = TcpStream::connect(address).unwrap();
+        // As much as it takes.
+        let _ = client.write_all(request.as_bytes());
+        while waits && client.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// So many requests with bytes changed, left out and put in.
+pub fn malformed_requests(address: SocketAddr, count: u32) {
+    let requests = [
+        "GET /debug/pprof/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        // Not `GET`, whose windows would be of any length.
+        "HEAD /pprof/profile?seconds=1&hz=100 HTTP/1.0\r\n\r\n",
+        "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n\r\n0x1000+0x2000",
+        "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n0x1000\r\n0\r\n\r\n",
+        "GET /debug/pprof/goroutine?debug=1 HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
+    ];
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..count {
+        let mut request = requests[random.below(requests.len())].as_bytes().to_vec();
+        for _ in 0..=random.below(4) {
+            let at = random.below(request.len());
+            match random.below(4) {
+                0 => request[at] = random.below(256) as u8,
+                1 => request.insert(at, random.below(256) as u8),
+                2 => request.truncate(at.max(1)),
+                _ => {
+                    let again = request[at..].to_vec();
+                    request.extend_from_slice(&again);
+                }
+            }
+        }
+        let answer = send_and_hear(address, &request);
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1."),
+            "{answer} to {}",
+            request.escape_ascii()
+        );
+    }
+}
+
+/// Clients that go away in the middle of their window.
+pub fn leaving_clients(address: SocketAddr) {
+    for _ in 0..20 {
+        let client = open_window(address);
+        std::thread::sleep(Duration::from_millis(20));
+        drop(client);
+    }
+}
+
+/// Sends what the server takes, and reads what it says, unless it takes its time.
+fn send_and_hear(address: SocketAddr, request: &[u8]) -> String {
+    let mut client = TcpStream::connect(address).unwrap();
+    let patience = Duration::from_millis(200);
+    client.set_read_timeout(Some(patience)).unwrap();
+    // The server need not take all of it.
+    let _ = client.write_all(request);
+    let _ = client.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    // Nor is it to read what it does not want, which resets the connection.
+    let _ = client.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Marsaglia's xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
