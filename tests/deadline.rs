@@ -85,6 +85,32 @@ fn whatever_becomes_of_a_test_those_beside_it_run() {
     others_run("3");
 }
 
+#[test]
+fn a_test_that_shows_its_output_has_to_pass_by_itself() {
+    let report = tempfile::tempdir().unwrap();
+    let select = [
+        "--ignored",
+        "--nocapture",
+        "--exact",
+        "as_a_test::c_ends_the_process",
+    ];
+    let (said, _) = each(report.path(), ("SIGPROF_TEST_JOBS", "1"), &select);
+    assert_contains(&said, &["test as_a_test::c_ends_the_process ... FAILED ("]);
+}
+
+#[test]
+fn nothing_passes_where_the_output_of_tests_cannot_go() {
+    let report = tempfile::tempdir().unwrap();
+    let nowhere = ("TMPDIR", "/nonexistent");
+    let (said, failures) = each(
+        report.path(),
+        nowhere,
+        &["--ignored", "as_a_test::f_passes"],
+    );
+    assert_contains(&said, &["nothing can be written to /nonexistent"]);
+    assert_contains(&failures, &["--test deadline\tno directory"]);
+}
+
 fn others_run(jobs: &str) {
     let report = tempfile::tempdir().unwrap();
     let variable = ("SIGPROF_TEST_JOBS", jobs);
@@ -100,16 +126,24 @@ fn others_run(jobs: &str) {
             "test as_a_test::d_fails ... FAILED (",
             "test as_a_test::e_is_skipped ... ok (",
             "test as_a_test::f_passes ... ok (",
-            "test result: FAILED. 2 passed; 4 failed; 0 ignored",
+            "test as_a_test::g_kills_its_process_group ... FAILED (",
+            "test as_a_test::h_passes ... ok (",
+            "test result: FAILED. 3 passed; 5 failed; 0 ignored",
         ],
     );
     let expected = [
-        "--test deadline -- --exact as_a_test::a_aborts\tended by SIGABRT",
-        "--test deadline -- --exact as_a_test::b_leaves_a_process_behind\tleft processes behind",
-        "--test deadline -- --exact as_a_test::c_ends_the_process\t",
-        "--test deadline -- --exact as_a_test::d_fails\t",
+        "a_aborts\tended by SIGABRT",
+        "b_leaves_a_process_behind\tleft processes behind",
+        "c_ends_the_process\t",
+        "d_fails\t",
+        "g_kills_its_process_group\tended by SIGKILL",
     ];
-    assert_eq!(failures.lines().collect::<Vec<_>>(), expected);
+    // In the order in which they ended.
+    let mut failures: Vec<_> = failures.lines().collect();
+    failures.sort_unstable();
+    let expected =
+        expected.map(|end| format!("--test deadline -- --ignored --exact as_a_test::{end}"));
+    assert_eq!(failures, expected);
     let skips = fs::read_to_string(report.path().join("skips")).unwrap();
     assert_eq!(
         skips,
@@ -131,7 +165,7 @@ fn a_test_that_hangs_is_killed_and_named() {
             "test child_that_hangs ... FAILED (",
         ],
     );
-    let expected = "--test deadline -- --exact child_that_hangs\tkilled after 1 s\n";
+    let expected = "--test deadline -- --ignored --exact child_that_hangs\tkilled after 1 s\n";
     assert_eq!(failures, expected);
 }
 
@@ -176,6 +210,17 @@ mod as_a_test {
     #[test]
     #[ignore = "a child process"]
     fn f_passes() {}
+
+    #[test]
+    #[ignore = "fails by design"]
+    fn g_kills_its_process_group() {
+        // SAFETY: a system call.
+        unsafe { libc::kill(0, libc::SIGKILL) };
+    }
+
+    #[test]
+    #[ignore = "a child process"]
+    fn h_passes() {}
 }
 
 #[test]

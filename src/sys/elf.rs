@@ -24,7 +24,9 @@ const HEADERS: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 const PT_LOAD: u32 = 1;
 const SHT_PROGBITS: u32 = 1;
+const SHT_SYMTAB: u32 = 2;
 const SHT_NOTE: u32 = 7;
+const SHT_DYNSYM: u32 = 11;
 const SHF_COMPRESSED: u64 = 1 << 11;
 
 /// What an ELF file is read from.
@@ -187,6 +189,31 @@ impl<'s, S: Source> Elf<'s, S> {
             (word(&bytes, 0)? == PT_LOAD).then_some(segment)
         });
         headers.collect()
+    }
+
+    /// Where functions begin, by the table of symbols, or by that of the loader where the file has no
+    /// other; in no order.
+    pub(crate) fn functions(&self) -> Vec<u64> {
+        const SYMBOL: usize = 24;
+        const SHN_UNDEF: u16 = 0;
+        const STT_NOTYPE: u8 = 0;
+        const STT_FUNC: u8 = 2;
+        const STT_GNU_IFUNC: u8 = 10;
+        let table = |kind| {
+            self.find(|header| {
+                let is_it = header.kind == kind;
+                is_it.then(|| self.read(self.stored(header)?))?
+            })
+        };
+        let Some(symbols) = table(SHT_SYMTAB).or_else(|| table(SHT_DYNSYM)) else {
+            return Vec::new();
+        };
+        let function = |symbol: &[u8]| {
+            let is_code = matches!(symbol.get(4)? & 0xf, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
+            let is_here = half(symbol, 6)? != SHN_UNDEF;
+            (is_code && is_here).then(|| long(symbol, 8))?
+        };
+        symbols.chunks_exact(SYMBOL).filter_map(function).collect()
     }
 
     /// The linker's note that tells this file from others.
@@ -388,6 +415,17 @@ mod tests {
             value(AT_ENTRY).wrapping_sub(value(AT_PHDR))
         );
         assert_eq!(link_address(u64::MAX), None);
+    }
+
+    #[test]
+    fn functions_begin_where_the_table_of_symbols_says() {
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let program = &*program;
+        let functions = Elf::new(&program).unwrap().functions();
+        let entry = long(program, 24).unwrap();
+        // `_start`, and enough others.
+        assert!(functions.contains(&entry));
+        assert!(functions.len() > 1000);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! gmon.out files, read by GNU gprof.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sigprof::Profile;
 use sigprof::format::Gmon;
+use sigprof::profile::{Line, Location, MappingId};
 
 use crate::library::{compiled, library, plain};
 use crate::process::{soak, succeed};
@@ -162,18 +163,93 @@ fn gprof_finds_what_the_profile_says() {
         let once = seconds.get(function).copied().unwrap_or(0.0);
         assert!((sum - 2.0 * once).abs() < 0.021, "{function}: {text}");
     }
-    // The line that does the work has its calls before it, and the counts of its blocks.
+    // The line that does the work has its samples before it, and those of each of its addresses, as
+    // many as there is room for.
     let sources = format!("-I{}/tests/capi/programs", env!("CARGO_MANIFEST_DIR"));
     let options = ["-b", "-l", "-A", &sources];
     let text = gprof(&reader, &options, &program, &[&file]);
     let line = text.lines().find(|line| line.ends_with("WORKS(sixty)"));
     let line = line.unwrap_or_else(|| panic!("{text}"));
-    let counts = line
-        .trim()
-        .split([' ', ','])
-        .map_while(|count| count.parse::<u64>().ok());
-    let counts: Vec<_> = counts.collect();
-    assert!(counts.len() > 1 && counts[0] > 0, "{line}");
+    let shown = line.trim_end_matches("WORKS(sixty)");
+    let shown = shown.trim_matches([' ', '-', '>']);
+    let counts = counts_of(&profile, "sixty");
+    let sum = counts.iter().sum::<i64>().to_string();
+    let each: Vec<_> = counts.iter().map(i64::to_string).collect();
+    let all = format!("{sum},{}", each.join(","));
+    assert!(
+        shown.contains(&sum) && all.starts_with(shown),
+        "{line}: {all}"
+    );
+}
+
+/// How many samples each address of a function has, in the order of the addresses.
+fn counts_of(profile: &Profile, function: &str) -> Vec<i64> {
+    let mut counts = BTreeMap::new();
+    for sample in profile.samples() {
+        let location = &profile.locations()[sample.stack[0].index()];
+        let name = |line: &Line| profile.string(profile.function(line.function).name);
+        if location.lines.iter().any(|line| name(line) == function) {
+            *counts.entry(location.address).or_default() += sample.values[0];
+        }
+    }
+    counts.into_values().collect()
+}
+
+/// gcc aligns no function here, so that some begin in the midst of what gprof counts as one.
+#[test]
+fn every_byte_of_a_function_is_its_own() {
+    let (Some(reader), Some(nm)) = (tool("gprof"), tool("nm")) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let program = shares(directory.path(), "-no-pie");
+    let file = directory.path().join("cpu.pb.gz");
+    record(&program, &file, 10.0);
+    let recorded = Profile::open(&file).unwrap();
+    // A second for each byte of the program's functions.
+    let mut profile = Profile::new(recorded.sample_types().to_vec());
+    let mappings = recorded.mappings().iter();
+    let mappings: Vec<_> = mappings.map(|m| profile.push_mapping(m.clone())).collect();
+    let symbols = run(Command::new(nm)
+        .args(["-S", "--defined-only"])
+        .arg(&program))
+    .stdout;
+    let mut sizes = HashMap::new();
+    for symbol in symbols.lines() {
+        let [address, size, "t" | "T", name] = symbol.split(' ').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        let hex = |number| u64::from_str_radix(number, 16).unwrap();
+        let (address, size) = (hex(address), hex(size));
+        sizes.insert(name, size);
+        for address in address..address + size {
+            let holds = |id: &&MappingId| {
+                let mapping = profile.mapping(**id);
+                (mapping.memory_start..mapping.memory_limit).contains(&address)
+            };
+            let mapping = mappings.iter().find(holds).copied();
+            assert!(mapping.is_some(), "{symbol}");
+            let location = profile.push_location(Location {
+                mapping,
+                address,
+                lines: Vec::new(),
+                is_folded: false,
+            });
+            profile.push_sample(&[location], &[1, 1_000_000_000], &[]);
+        }
+    }
+    assert!(sizes.len() >= 8, "{symbols}");
+    let file = directory.path().join("gmon.out");
+    profile.save(&file).unwrap();
+    let text = gprof(&reader, &["-b", "-p"], &program, &[&file]);
+    let seconds = flat(&text);
+    for (function, size) in sizes {
+        let found = seconds.get(function).copied().unwrap_or(0.0);
+        assert!(
+            (found - size as f64).abs() < 0.01,
+            "{function}, {size}: {text}"
+        );
+    }
 }
 
 #[test]

@@ -42,14 +42,16 @@ fn check_places(profile: &Profile, what: &str) {
         let rows = top.rows().iter().filter(|row| is_it(&row.name));
         rows.map(|row| row.flat).sum()
     };
-    let unsampled = flat_of(|name| name == "[unsampled]");
+    // A few samples can all be of threads that look names up, or answer; and what each thread has
+    // left of a period is as much as they are.
+    if profile.total(0) < 50 {
+        return;
+    }
+    assert!(flat_of(|name| name.contains("burn_")) > 0, "{what}: {top}");
     // On a crowded machine the change from one recording to the next takes a while: the threads of
     // the process are armed by one that has to wait for a CPU.
+    let unsampled = flat_of(|name| name == "[unsampled]");
     assert!(unsampled < profile.total(1) / 2, "{what}: {top}");
-    // A few samples can all be of threads that look names up, or answer.
-    if profile.total(0) >= 50 {
-        assert!(flat_of(|name| name.contains("burn_")) > 0, "{what}: {top}");
-    }
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The main executable, by the addresses that its linker gave out.
 
+use std::collections::HashSet;
+
+use super::histogram::BIN;
 use crate::profile::{Location, Mapping, Profile};
 use crate::sys::brief_file::{self, BriefFile};
 use crate::sys::elf::{Elf, Segment};
@@ -12,7 +15,14 @@ pub(super) struct Executable<'p> {
     profile: &'p Profile,
     main: Option<&'p Mapping>,
     /// What its file says, where the file is there and the one that was mapped.
-    segments: Option<Vec<Segment>>,
+    file: Option<File>,
+}
+
+/// What is known of the executable's file.
+struct File {
+    segments: Vec<Segment>,
+    /// Where functions begin.
+    functions: HashSet<u64>,
 }
 
 impl<'p> Executable<'p> {
@@ -21,7 +31,7 @@ impl<'p> Executable<'p> {
         Self {
             profile,
             main,
-            segments: main.and_then(segments),
+            file: main.and_then(file),
         }
     }
 
@@ -46,11 +56,27 @@ impl<'p> Executable<'p> {
         is_main.then(|| self.link_address_in(mapping, location.address))?
     }
 
+    /// Where to count what was spent at an address, for gprof to find the function: gprof knows
+    /// addresses by units of [`BIN`] bytes, and gives a unit in whose midst a function begins to
+    /// that function, although its first byte may be the last of the function before.
+    pub(super) fn counted_at(&self, address: u64) -> u64 {
+        let begins_at = |address| {
+            let file = self.file.as_ref();
+            file.is_some_and(|file| file.functions.contains(&address))
+        };
+        let is_before_another = address.is_multiple_of(BIN) && begins_at(address + 1);
+        if is_before_another && !begins_at(address) {
+            address.saturating_sub(BIN)
+        } else {
+            address
+        }
+    }
+
     fn link_address_in(&self, mapping: &Mapping, address: u64) -> Option<u64> {
         let into = address.checked_sub(mapping.memory_start)?;
         let offset = into.checked_add(mapping.file_offset)?;
-        match &self.segments {
-            Some(segments) => segments.iter().find_map(|s| s.link_address(offset)),
+        match &self.file {
+            Some(file) => (file.segments.iter()).find_map(|s| s.link_address(offset)),
             // Linkers of the GNU kind put code where it lies in the file.
             None if mapping.memory_start >= FIRST_RANDOM_ADDRESS => Some(offset),
             None => Some(address),
@@ -58,15 +84,18 @@ impl<'p> Executable<'p> {
     }
 }
 
-fn segments(mapping: &Mapping) -> Option<Vec<Segment>> {
-    let segments = brief_file::with(&mapping.filename, |file| {
+fn file(mapping: &Mapping) -> Option<File> {
+    let file = brief_file::with(&mapping.filename, |file| {
         let elf = file.is_regular.then(|| Elf::new(file)).flatten();
         let is_it = |elf: &Elf<'_, BriefFile>| {
             let build_id = elf.build_id().unwrap_or_default();
             let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
             mapping.build_id.is_empty() || mapping.build_id == build_id
         };
-        Ok(elf.filter(is_it).map(|elf| elf.segments()))
+        Ok(elf.filter(is_it).map(|elf| File {
+            segments: elf.segments(),
+            functions: elf.functions().into_iter().collect(),
+        }))
     });
-    segments.ok().flatten()
+    file.ok().flatten()
 }

@@ -1,4 +1,4 @@
-//! Values by address as histograms: bins of two bytes of code, which keep functions apart.
+//! Values by address as histograms: bins of two bytes of code, as small as gprof knows them.
 
 use std::ops::Range;
 

@@ -60,7 +60,7 @@ pub(in crate::format) fn write(
 /// What of a profile lies in the executable, by the linker's addresses.
 #[derive(Default)]
 struct Sums {
-    /// What was spent at each address itself.
+    /// What was spent at each address itself, by where that is counted.
     values: BTreeMap<u64, i64>,
     /// How many samples were taken there.
     samples: BTreeMap<u64, u64>,
@@ -87,7 +87,8 @@ impl Sums {
             sums.total = sums.total.saturating_add(value);
             match at(0) {
                 Some(address) => {
-                    let sum = sums.values.entry(address).or_default();
+                    let counted_at = executable.counted_at(address);
+                    let sum = sums.values.entry(counted_at).or_default();
                     *sum = sum.saturating_add(value);
                     *sums.samples.entry(address).or_default() += samples;
                 }
