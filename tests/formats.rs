@@ -2,6 +2,7 @@
 
 mod formats {
     mod files;
+    mod gmon;
     mod goldens;
     mod hostile;
     mod real_readers;

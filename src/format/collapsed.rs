@@ -7,12 +7,129 @@
 use std::borrow::Cow;
 use std::io::Write;
 
+use hashbrown::HashMap;
+
 use super::chunks::Chunks;
-use super::{NO_STACK, WriteError};
-use crate::profile::{Location, LocationId, Profile, SliceTable, StackId};
+use super::{NO_STACK, WriteError, charge, invalid};
+use crate::error::Result;
+use crate::profile::{
+    Function, Line, Location, LocationId, Profile, SliceTable, StackId, ValueType,
+};
 
 /// The name of a frame that has neither a name nor an address.
 const UNKNOWN: &str = "[unknown]";
+/// Bytes of memory that a line takes: a sample and its stack.
+const LINE_MEMORY: usize = 64;
+/// Bytes of memory that a name takes, whatever its length: a location, a function, a string.
+const NAME_MEMORY: usize = 2 * size_of::<Location>() + 128;
+
+/// Whether the first line that is no comment is a stack and its value, and nothing before its end
+/// is other than text.
+pub(super) fn sniff(bytes: &[u8]) -> bool {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let mut lines = lines
+        .map(<[u8]>::trim_ascii)
+        .filter(|line| !is_comment(line));
+    lines.next().is_some_and(|first| {
+        let start = first.as_ptr() as usize - bytes.as_ptr() as usize;
+        let read = &bytes[..start + first.len()];
+        let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
+        read.iter().all(is_text) && stack_and_value(first).is_some()
+    })
+}
+
+/// Reads stacks as samples of the type `samples`, in the order of their lines.
+pub(super) fn read(bytes: &[u8], mut memory: u64) -> Result<Profile> {
+    let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
+    let mut frames: HashMap<&[u8], LocationId> = HashMap::new();
+    let mut stack = Vec::new();
+    let mut fractions = 0u64;
+    let mut offset = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let begin = offset;
+        offset += line.len();
+        let line = line.trim_ascii();
+        if is_comment(line) {
+            continue;
+        }
+        let refuse = |reason: &str| {
+            let text = String::from_utf8_lossy(&line[..line.len().min(80)]);
+            invalid(format!(
+                "the collapsed stacks have at byte {begin} a line that {reason}: `{text}`"
+            ))
+        };
+        let (names, value) =
+            stack_and_value(line).ok_or_else(|| refuse("does not end in a space and a number"))?;
+        let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
+        let value: i64 = whole
+            .parse()
+            .map_err(|_| refuse("has a number that 64 bits do not hold"))?;
+        fractions += u64::from(fraction.bytes().any(|digit| digit != b'0'));
+        stack.clear();
+        if names != NO_STACK.as_bytes() {
+            for name in names.split(|byte| *byte == b';').rev() {
+                charge(&mut memory, size_of::<LocationId>())?;
+                let location = match frames.get(name) {
+                    Some(&location) => location,
+                    None => {
+                        charge(&mut memory, NAME_MEMORY + 3 * name.len())?;
+                        let location = frame(&mut profile, &String::from_utf8_lossy(name));
+                        frames.insert(name, location);
+                        location
+                    }
+                };
+                stack.push(location);
+            }
+        }
+        charge(&mut memory, LINE_MEMORY)?;
+        profile.push_sample(&stack, &[value], &[]);
+    }
+    if fractions > 0 {
+        let comment = format!("{fractions} values had fractions, which are left out");
+        profile.comments.push(comment);
+    }
+    Ok(profile)
+}
+
+fn is_comment(line: &[u8]) -> bool {
+    line.is_empty() || line.starts_with(b"# ")
+}
+
+/// A line's frames, and the text of its number: digits, with a sign and a fraction perhaps.
+fn stack_and_value(line: &[u8]) -> Option<(&[u8], &str)> {
+    let space = line.iter().rposition(u8::is_ascii_whitespace)?;
+    let value = str::from_utf8(&line[space + 1..]).ok()?;
+    let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = whole.strip_prefix('-').unwrap_or(whole);
+    let is_value = !digits.is_empty() && is_number(digits) && is_number(fraction);
+    is_value.then_some((line[..space].trim_ascii_end(), value))
+}
+
+/// The location of a frame: of an address, if the name is one, or of a function.
+fn frame(profile: &mut Profile, name: &str) -> LocationId {
+    let digits = name
+        .strip_prefix("0x")
+        .filter(|digits| !digits.starts_with('+'));
+    let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let mut location = Location {
+        address: address.unwrap_or(0),
+        ..Location::default()
+    };
+    if location.address == 0 && name != UNKNOWN {
+        let name = profile.intern(name);
+        let function = profile.push_function(Function {
+            name,
+            ..Function::default()
+        });
+        location.lines.push(Line {
+            function,
+            line: 0,
+            column: 0,
+        });
+    }
+    profile.push_location(location)
+}
 
 /// Lines in the order of their frames' names.
 pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), WriteError> {
@@ -199,6 +316,49 @@ mod tests {
     fn a_name_ends_neither_frame_nor_line_and_an_address_stands_for_none() {
         let profile = profile(&[(&[&["[u8; 4]::at\n"], &[""], &[]], -3)]);
         assert_eq!(collapsed(&profile), "0x401000;0x401000;[u8: 4]::at  -3\n");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let profile = profile(&[
+            (&[&["sum"], &["work", "inlines_it"], &["main"]], 30),
+            (&[&[]], i64::MIN),
+            (&[&["[unknown]"], &["main"]], 2),
+            (&[], 7),
+        ]);
+        let text = collapsed(&profile);
+        let read = Profile::read(text.as_bytes()).unwrap();
+        assert_eq!(collapsed(&read), text);
+        assert_eq!(read.total(0), profile.total(1));
+        assert_eq!(read.sample_types(), [ValueType::new("samples", "count")]);
+        assert_eq!(read.locations()[0].address, 0x401000);
+    }
+
+    #[test]
+    fn files_of_others_are_read() {
+        let text =
+            "# made by hand\n\n  \njava;[u8; 4]::at(int, int) 10\r\nmain 2.0\nmain;a b  3.75";
+        let read = Profile::read(text.as_bytes()).unwrap();
+        let expected = "java;[u8; 4]::at(int, int) 10\nmain 2\nmain;a b 3\n";
+        assert_eq!(collapsed(&read), expected);
+        assert_eq!(
+            read.comments,
+            ["1 values had fractions, which are left out"]
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_said_with_its_place() {
+        for (text, expected) in [
+            (
+                "main 1\nmain\n",
+                "at byte 7 a line that does not end in a space and a number: `main`",
+            ),
+            ("main 1\nmain 99999999999999999999\n", "64 bits"),
+        ] {
+            let error = Profile::read(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod attribution;
 mod chunks;
 mod collapsed;
 mod cpuprofile;
+mod cursor;
 mod file;
 mod gmon;
 mod held;
@@ -41,12 +42,12 @@ pub enum Format {
     /// gperftools' CPU profile: `.prof`. It holds counts of stacks and the mappings, but no names
     /// and no labels.
     CpuProfile,
-    /// Collapsed stacks, from which flame graphs are drawn: `.collapsed`, `.folded`. It holds names
-    /// and the values of the default sample type, as text. It is written and not read.
+    /// Collapsed stacks, from which flame graphs are drawn: `.collapsed`, `.folded`. They hold names
+    /// and the values of the default sample type, as text.
     Collapsed,
     /// GNU gprof's profile data: `gmon.out`, `.gmon`. It holds the main executable alone: what was
-    /// spent at its addresses, and the calls within it. It is written and not read; [`Gmon`] says
-    /// how much of a profile is in it.
+    /// spent at its addresses, and the calls within it. [`Gmon`] says how much of a profile is in it,
+    /// and reads one with its executable.
     Gmon,
 }
 
@@ -241,8 +242,9 @@ impl Profile {
     }
 
     /// Reads a profile from bytes. The format is told from them: gzip's magic number means a
-    /// compressed profile.proto, a gperftools header a CPU profile, anything else has to be a bare
-    /// profile.proto.
+    /// compressed profile.proto, a gperftools header a CPU profile, `gmon` or a header of BSD's a
+    /// gmon.out file, a first line of text that ends in a number collapsed stacks; anything else has
+    /// to be a bare profile.proto.
     ///
     /// # Errors
     ///
@@ -269,6 +271,15 @@ impl Profile {
         }
         if let Some(header) = cpuprofile::sniff(bytes) {
             return cpuprofile::read(bytes, header, limit);
+        }
+        if gmon::sniff(bytes) {
+            return gmon::read(bytes, limit);
+        }
+        if let Some(profile) = gmon::read_bsd(bytes, limit)? {
+            return Ok(profile);
+        }
+        if collapsed::sniff(bytes) {
+            return collapsed::read(bytes, limit);
         }
         pprof::read_uncompressed(bytes, limit)
     }

@@ -79,11 +79,11 @@ struct Header {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     /// Where it lies in the file.
-    offset: u64,
+    pub(crate) offset: u64,
     /// Where the linker had it loaded.
-    address: u64,
+    pub(crate) address: u64,
     /// How many bytes of the file it has.
-    size: u64,
+    pub(crate) size: u64,
 }
 
 impl Segment {

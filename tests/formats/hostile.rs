@@ -16,8 +16,14 @@ fn read(bytes: &[u8]) -> String {
         Ok(profile) => {
             // What was taken for a profile is one: it can be shown and written.
             let shown = format!("{profile}{}", profile.top(5));
-            let _ = profile.write(Format::Pprof, &mut Vec::new());
-            let _ = profile.write(Format::CpuProfile, &mut Vec::new());
+            for format in [
+                Format::Pprof,
+                Format::CpuProfile,
+                Format::Collapsed,
+                Format::Gmon,
+            ] {
+                let _ = profile.write(format, &mut std::io::sink());
+            }
             shown
         }
         Err(error) => {
@@ -315,8 +321,10 @@ proptest! {
     ) {
         let cpu = bytes_of(&by_hand(), Format::CpuProfile);
         let bare = bytes_of(&profile, Format::PprofUncompressed);
+        let collapsed = bytes_of(&by_hand(), Format::Collapsed);
+        let gmon = super::gmon::bytes_by_hand();
         let by_hand = bytes_of(&by_hand(), Format::PprofUncompressed);
-        for mut bytes in [cpu, bare, by_hand] {
+        for mut bytes in [cpu, bare, by_hand, collapsed].into_iter().chain(gmon) {
             read(&bytes[..cut.index(bytes.len())]);
             for (position, byte) in &changes {
                 let position = position.index(bytes.len());

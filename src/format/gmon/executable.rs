@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::histogram::BIN;
+use crate::error::{Error, ErrorKind, Result};
 use crate::profile::{Location, Mapping, Profile};
 use crate::sys::brief_file::{self, BriefFile};
 use crate::sys::elf::{Elf, Segment};
@@ -84,13 +85,53 @@ impl<'p> Executable<'p> {
     }
 }
 
+/// The parts of an executable that are loaded, at the addresses that its linker gave to them.
+///
+/// # Errors
+///
+/// [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::InvalidData`] if it is no executable
+/// of this machine's kind.
+pub(super) fn mappings_of_file(path: &str) -> Result<Vec<Mapping>> {
+    let mappings = brief_file::with(path, |file| {
+        let elf = file.is_regular.then(|| Elf::new(file)).flatten();
+        Ok(elf.map(|elf| {
+            let build_id = build_id(&elf);
+            let of_segment = |segment: Segment| Mapping {
+                memory_start: segment.address,
+                memory_limit: segment.address.saturating_add(segment.size),
+                file_offset: segment.offset,
+                filename: path.to_owned(),
+                build_id: build_id.clone(),
+                ..Mapping::default()
+            };
+            elf.segments()
+                .into_iter()
+                .map(of_segment)
+                .collect::<Vec<_>>()
+        }))
+    });
+    let mappings = mappings.map_err(|e| {
+        let message = format!("cannot read the executable `{path}`");
+        Error::with_source(ErrorKind::Io, message, e)
+    })?;
+    mappings
+        .filter(|mappings| !mappings.is_empty())
+        .ok_or_else(|| {
+            let message = format!("`{path}` is no executable of this kind of machine");
+            Error::new(ErrorKind::InvalidData, message)
+        })
+}
+
+fn build_id(elf: &Elf<'_, BriefFile>) -> String {
+    let build_id = elf.build_id().unwrap_or_default();
+    build_id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn file(mapping: &Mapping) -> Option<File> {
     let file = brief_file::with(&mapping.filename, |file| {
         let elf = file.is_regular.then(|| Elf::new(file)).flatten();
         let is_it = |elf: &Elf<'_, BriefFile>| {
-            let build_id = elf.build_id().unwrap_or_default();
-            let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-            mapping.build_id.is_empty() || mapping.build_id == build_id
+            mapping.build_id.is_empty() || mapping.build_id == build_id(elf)
         };
         Ok(elf.filter(is_it).map(|elf| File {
             segments: elf.segments(),

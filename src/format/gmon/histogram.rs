@@ -11,29 +11,59 @@ pub(super) const MOST: u64 = u16::MAX as u64;
 /// code that was met.
 const GAP: u64 = 4096;
 
-/// Bins that follow one another. Ranges of histograms must not overlap, unless they are equal:
-/// then gprof adds the bins.
+/// Bins of one size that follow one another. Ranges of histograms must not overlap, unless they are
+/// equal: then gprof adds the bins.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Histogram {
-    /// The address of the first bin.
-    pub(super) low: u64,
+    pub(super) addresses: Range<u64>,
     pub(super) bins: Vec<u64>,
 }
 
 impl Histogram {
-    pub(super) fn addresses(&self) -> Range<u64> {
-        self.low..self.low.saturating_add(self.bins.len() as u64 * BIN)
+    fn size(&self) -> u128 {
+        u128::from(self.addresses.end.saturating_sub(self.addresses.start))
     }
 
-    /// The bins as the file can hold them: in as many histograms of this range as the largest bin
+    /// The first address of a bin.
+    pub(super) fn address_of(&self, bin: usize) -> u64 {
+        let into = (bin as u128 * self.size()).div_ceil(self.bins.len().max(1) as u128);
+        self.addresses.start + into as u64
+    }
+
+    /// The bin that holds an address.
+    pub(super) fn bin_at(&mut self, address: u64) -> Option<&mut u64> {
+        if !self.addresses.contains(&address) {
+            return None;
+        }
+        let into = u128::from(address - self.addresses.start);
+        let bin = into * self.bins.len() as u128 / self.size();
+        self.bins.get_mut(bin as usize)
+    }
+
+    /// In how many histograms of this range the file can hold the bins: as many as the largest bin
     /// needs, and one at least.
-    pub(super) fn layers(&self) -> impl Iterator<Item = impl Iterator<Item = u16>> {
+    pub(super) fn layer_count(&self) -> u64 {
         let largest = self.bins.iter().max().copied().unwrap_or(0);
-        (0..largest.div_ceil(MOST).max(1)).map(move |layer| {
+        largest.div_ceil(MOST).max(1)
+    }
+
+    /// The bins of each of those histograms.
+    pub(super) fn layers(&self) -> impl Iterator<Item = impl Iterator<Item = u16>> {
+        (0..self.layer_count()).map(move |layer| {
             let rest = move |bin: &u64| bin.saturating_sub(layer * MOST).min(MOST) as u16;
             self.bins.iter().map(rest)
         })
     }
+}
+
+/// The ranges of two histograms that overlap, if any do: no bin is known by its address then.
+pub(super) fn overlap(histograms: &[Histogram]) -> Option<[Range<u64>; 2]> {
+    let mut ranges: Vec<_> = histograms.iter().map(|h| &h.addresses).collect();
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
+    let mut pairs = ranges.windows(2);
+    let pair = pairs.find(|pair| pair[1].start < pair[0].end)?;
+    Some([pair[0].clone(), pair[1].clone()])
 }
 
 /// Histograms of these counts, which come in the order of their addresses. A bin that needs more
@@ -52,14 +82,15 @@ pub(super) fn histograms(counts: impl Iterator<Item = (u64, u64)>) -> Vec<Histog
         let is_large = |bins: &[u64]| bins[0] > MOST;
         match histograms.last_mut() {
             Some(last)
-                if count <= MOST && !is_large(&last.bins) && low - last.addresses().end <= GAP =>
+                if count <= MOST && !is_large(&last.bins) && low - last.addresses.end <= GAP =>
             {
-                let between = (low - last.addresses().end) / BIN;
+                let between = (low - last.addresses.end) / BIN;
                 last.bins.extend((0..between).map(|_| 0));
                 last.bins.push(count);
+                last.addresses.end = low.saturating_add(BIN);
             }
             _ => histograms.push(Histogram {
-                low,
+                addresses: low..low.saturating_add(BIN),
                 bins: vec![count],
             }),
         }
@@ -82,7 +113,10 @@ mod tests {
             (0x9000, 5),
         ];
         let histograms = histograms(counts.into_iter());
-        let found: Vec<_> = histograms.iter().map(|h| (h.low, &*h.bins)).collect();
+        let found: Vec<_> = histograms
+            .iter()
+            .map(|h| (h.addresses.start, &*h.bins))
+            .collect();
         assert_eq!(
             found,
             [
@@ -95,5 +129,24 @@ mod tests {
         let layers: Vec<Vec<u16>> = histograms[1].layers().map(Iterator::collect).collect();
         assert_eq!(layers, [[65_535], [4_465]]);
         assert_eq!(histograms[0].layers().count(), 1);
+    }
+
+    #[test]
+    fn a_bin_is_found_by_its_address_whatever_its_size() {
+        for (size, bins) in [(1, 1), (10, 10), (10, 3), (1000, 999), (u64::MAX, 7)] {
+            let mut histogram = Histogram {
+                addresses: 0..size,
+                bins: (0..bins).collect(),
+            };
+            for bin in 0..bins {
+                let address = histogram.address_of(bin as usize);
+                assert_eq!(
+                    histogram.bin_at(address),
+                    Some(&mut { bin }),
+                    "{size} {bins}"
+                );
+            }
+            assert_eq!(histogram.bin_at(size), None);
+        }
     }
 }

@@ -1,177 +1,50 @@
-//! `Profile` -> gmon.out.
+//! [`Records`] -> gmon.out.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
-use hashbrown::HashMap;
-
 use super::dimension::Dimension;
-use super::executable::Executable;
-use super::histogram::{Histogram, histograms};
-use super::{ARC, BLOCKS, Gmon, HISTOGRAM, MAGIC, SPARE, VERSION};
+use super::histogram::Histogram;
+use super::records::{Arc, Block, Records};
+use super::{ARC, BLOCKS, HISTOGRAM, MAGIC, NAME, SPARE, VERSION};
 use crate::format::WriteError;
 use crate::format::chunks::Chunks;
-use crate::profile::{FunctionId, Profile, StackId};
 
-/// The length of a dimension's name in a histogram, filled up with zeros.
-const NAME: usize = 15;
+/// Bytes of an address.
+const ADDRESS: u128 = 8;
 
-/// Writes the file, and returns a sentence that says how much of the profile is in it.
-pub(in crate::format) fn write(
-    profile: &Profile,
-    options: Gmon,
-    out: &mut impl Write,
-) -> Result<String, WriteError> {
-    let index = profile.default_sample_index();
-    if index >= profile.sample_types().len() {
-        return Err(WriteError::unfit(
-            "a gmon.out file has values by address, and this profile has no sample types",
-        ));
-    }
-    let executable = Executable::of(profile);
-    let sums = Sums::of(profile, index, &executable)?;
-    let dimension = Dimension::of(profile, index);
-    let mut histograms = histograms(sums.counts(&dimension));
-    if histograms.is_empty() {
-        // gprof takes no file without one for a profile.
-        histograms.push(Histogram {
-            low: executable.first_address(),
-            bins: vec![0],
-        });
-    }
+/// How many bytes the file has because values are larger than a bin or an arc holds, and so have
+/// several records. A few values can make a file of any size.
+pub(super) fn size_of_repeats(records: &Records) -> u128 {
+    let histogram = |histogram: &Histogram| {
+        let header = 1 + 2 * ADDRESS + 2 * size_of::<u32>() as u128 + NAME as u128 + 1;
+        let layer = header + (size_of::<u16>() * histogram.bins.len()) as u128;
+        u128::from(histogram.layer_count() - 1) * layer
+    };
+    let arc = |arc: &Arc| {
+        let repeats = arc.count.saturating_sub(1) / u64::from(u32::MAX);
+        u128::from(repeats) * (1 + 2 * ADDRESS + size_of::<u32>() as u128)
+    };
+    let histograms: u128 = records.histograms.iter().map(histogram).sum();
+    let arcs: u128 = records.arcs.iter().map(arc).sum();
+    histograms + arcs
+}
 
+/// Writes the file, in this machine's words and order of bytes.
+pub(super) fn write(records: &Records, out: &mut impl Write) -> Result<(), WriteError> {
     let mut out = Chunks::new(out);
     out.buffer.extend_from_slice(MAGIC);
     out.buffer.extend_from_slice(&VERSION.to_ne_bytes());
     out.buffer.extend_from_slice(&[0; SPARE]);
-    for histogram in &histograms {
-        put_histogram(&mut out, histogram, &dimension)?;
+    for histogram in &records.histograms {
+        put_histogram(&mut out, histogram, &records.dimension)?;
     }
-    for (&(caller, callee), &count) in &sums.arcs {
-        put_arc(&mut out, caller, callee, count)?;
+    for arc in &records.arcs {
+        put_arc(&mut out, *arc)?;
     }
-    if options.has_blocks {
-        put_blocks(&mut out, &sums.samples)?;
+    if let Some(blocks) = &records.blocks {
+        put_blocks(&mut out, blocks)?;
     }
-    out.flush()?;
-    Ok(sums.remark(executable.name()))
-}
-
-/// What of a profile lies in the executable, by the linker's addresses.
-#[derive(Default)]
-struct Sums {
-    /// What was spent at each address itself, by where that is counted.
-    values: BTreeMap<u64, i64>,
-    /// How many samples were taken there.
-    samples: BTreeMap<u64, u64>,
-    /// In how many samples a place in a caller was seen to have called an address.
-    arcs: BTreeMap<(u64, u64), u64>,
-    /// All that was spent, and what of that was spent elsewhere.
-    total: i64,
-    elsewhere: i64,
-}
-
-impl Sums {
-    fn of(profile: &Profile, index: usize, executable: &Executable) -> Result<Self, WriteError> {
-        let addresses: Vec<Option<u64>> = profile
-            .locations()
-            .iter()
-            .map(|location| executable.link_address(location))
-            .collect();
-        let functions = entry_of_functions(profile, &addresses);
-        let mut sums = Self::default();
-        let mut arcs = Vec::new();
-        for (i, (value, samples)) in of_stacks(profile, index)?.into_iter().enumerate() {
-            let stack = profile.stacks().get(StackId(i as u32));
-            let at = |depth: usize| addresses[stack.get(depth)?.index()];
-            sums.total = sums.total.saturating_add(value);
-            match at(0) {
-                Some(address) => {
-                    let counted_at = executable.counted_at(address);
-                    let sum = sums.values.entry(counted_at).or_default();
-                    *sum = sum.saturating_add(value);
-                    *sums.samples.entry(address).or_default() += samples;
-                }
-                None => sums.elsewhere = sums.elsewhere.saturating_add(value),
-            }
-            arcs.clear();
-            arcs.extend((1..stack.len()).filter_map(|depth| {
-                let callee = functions[stack[depth - 1].index()]?;
-                Some((at(depth)?, callee))
-            }));
-            // A call that recurs in a stack was seen once.
-            arcs.sort_unstable();
-            arcs.dedup();
-            for &arc in &arcs {
-                *sums.arcs.entry(arc).or_default() += samples;
-            }
-        }
-        sums.samples.retain(|_, samples| *samples > 0);
-        sums.arcs.retain(|_, samples| *samples > 0);
-        Ok(sums)
-    }
-
-    /// Counts of bins, in the order of their addresses.
-    fn counts(&self, dimension: &Dimension) -> impl Iterator<Item = (u64, u64)> {
-        let addresses = self.values.keys().copied();
-        let counts = dimension.counts(self.values.values().copied());
-        addresses.zip(counts).filter(|&(_, count)| count > 0)
-    }
-
-    fn remark(&self, executable: &str) -> String {
-        let share = match self.total {
-            0 => 0.0,
-            total => 100.0 * self.elsewhere as f64 / total as f64,
-        };
-        format!(
-            "gprof knows `{executable}` alone: {share:.1} % of the profile, which is in other objects \
-             or in no code, is left out"
-        )
-    }
-}
-
-/// The sums of each stack's values at `index`, and how many samples it has.
-fn of_stacks(profile: &Profile, index: usize) -> Result<Vec<(i64, u64)>, WriteError> {
-    let is_count = |t: &crate::profile::ValueType| t.unit == "count";
-    let count_index = profile.sample_types().iter().position(is_count);
-    let mut sums = vec![(0i64, 0u64); profile.stacks().len()];
-    for sample in profile.samples() {
-        let count = count_index.map_or(1, |index| sample.values[index]);
-        let (Ok(count), 0..) = (u64::try_from(count), sample.values[index]) else {
-            return Err(WriteError::unfit(
-                "a gmon.out file holds positive values, and this profile has negative ones: write \
-                 it as .pb.gz",
-            ));
-        };
-        let (value, samples) = &mut sums[sample.stack_id.index()];
-        *value = value.saturating_add(sample.values[index]);
-        *samples = samples.saturating_add(count);
-    }
-    Ok(sums)
-}
-
-/// By location: one address in its function, the same for all locations of a function whose name is
-/// known, so that calls of the function from one place are one arc.
-fn entry_of_functions(profile: &Profile, addresses: &[Option<u64>]) -> Vec<Option<u64>> {
-    let function = |i: usize| {
-        profile.locations()[i]
-            .lines
-            .last()
-            .map(|line| line.function)
-    };
-    let mut entries: HashMap<FunctionId, u64> = HashMap::new();
-    for (i, address) in addresses.iter().enumerate() {
-        if let (Some(function), Some(address)) = (function(i), *address) {
-            let entry = entries.entry(function).or_insert(address);
-            *entry = address.min(*entry);
-        }
-    }
-    let entry = |(i, address): (usize, &Option<u64>)| {
-        let address = (*address)?;
-        let known = function(i).and_then(|function| entries.get(&function).copied());
-        Some(known.unwrap_or(address))
-    };
-    addresses.iter().enumerate().map(entry).collect()
+    out.flush()
 }
 
 fn put_histogram<W: Write>(
@@ -179,7 +52,7 @@ fn put_histogram<W: Write>(
     histogram: &Histogram,
     dimension: &Dimension,
 ) -> Result<(), WriteError> {
-    let addresses = histogram.addresses();
+    let addresses = &histogram.addresses;
     let mut name = [0; NAME];
     for (byte, of_name) in name.iter_mut().zip(dimension.name.bytes()) {
         *byte = of_name;
@@ -202,35 +75,38 @@ fn put_histogram<W: Write>(
 }
 
 /// An arc; several of them where the count is more than one holds, which gprof adds.
-fn put_arc<W: Write>(
-    out: &mut Chunks<W>,
-    caller: u64,
-    callee: u64,
-    mut count: u64,
-) -> Result<(), WriteError> {
-    while count > 0 {
+fn put_arc<W: Write>(out: &mut Chunks<W>, arc: Arc) -> Result<(), WriteError> {
+    let mut count = arc.count;
+    loop {
         let part = u32::try_from(count).unwrap_or(u32::MAX);
         out.buffer.push(ARC);
-        out.buffer.extend_from_slice(&caller.to_ne_bytes());
-        out.buffer.extend_from_slice(&callee.to_ne_bytes());
+        out.buffer.extend_from_slice(&arc.from.to_ne_bytes());
+        out.buffer.extend_from_slice(&arc.to.to_ne_bytes());
         out.buffer.extend_from_slice(&part.to_ne_bytes());
         out.drain()?;
         count -= u64::from(part);
+        if count == 0 {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
-fn put_blocks<W: Write>(
-    out: &mut Chunks<W>,
-    samples: &BTreeMap<u64, u64>,
-) -> Result<(), WriteError> {
-    out.buffer.push(BLOCKS);
-    out.buffer
-        .extend_from_slice(&(samples.len() as u32).to_ne_bytes());
-    for (address, count) in samples {
-        out.buffer.extend_from_slice(&address.to_ne_bytes());
-        out.buffer.extend_from_slice(&count.to_ne_bytes());
-        out.drain()?;
+/// Basic blocks; in several records where there are more than one holds.
+fn put_blocks<W: Write>(out: &mut Chunks<W>, blocks: &[Block]) -> Result<(), WriteError> {
+    let mut rest = blocks;
+    loop {
+        let part;
+        (part, rest) = rest.split_at(rest.len().min(u32::MAX as usize));
+        out.buffer.push(BLOCKS);
+        out.buffer
+            .extend_from_slice(&(part.len() as u32).to_ne_bytes());
+        for block in part {
+            out.buffer.extend_from_slice(&block.address.to_ne_bytes());
+            out.buffer.extend_from_slice(&block.count.to_ne_bytes());
+            out.drain()?;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
