@@ -5,6 +5,7 @@ mod formats {
     mod gmon;
     mod goldens;
     mod hostile;
+    mod legacy;
     mod real_readers;
     mod round_trip;
     mod samples;

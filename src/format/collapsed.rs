@@ -10,12 +10,15 @@ use std::io::Write;
 use hashbrown::HashMap;
 
 use super::chunks::Chunks;
-use super::{NO_STACK, WriteError, charge, invalid};
+use super::lines::Lines;
+use super::{NO_STACK, WriteError, charge};
 use crate::error::Result;
 use crate::profile::{
     Function, Line, Location, LocationId, Profile, SliceTable, StackId, ValueType,
 };
 
+/// What errors call such a file.
+const WHAT: &str = "file of collapsed stacks";
 /// The name of a frame that has neither a name nor an address.
 const UNKNOWN: &str = "[unknown]";
 /// Bytes of memory that a line takes: a sample and its stack.
@@ -26,15 +29,11 @@ const NAME_MEMORY: usize = 2 * size_of::<Location>() + 128;
 /// Whether the first line that is no comment is a stack and its value, and nothing before its end
 /// is other than text.
 pub(super) fn sniff(bytes: &[u8]) -> bool {
-    let lines = bytes.split(|byte| *byte == b'\n');
-    let mut lines = lines
-        .map(<[u8]>::trim_ascii)
-        .filter(|line| !is_comment(line));
-    lines.next().is_some_and(|first| {
-        let start = first.as_ptr() as usize - bytes.as_ptr() as usize;
-        let read = &bytes[..start + first.len()];
+    let first = Lines::new(bytes).find(|line| !is_comment(line.bytes));
+    first.is_some_and(|first| {
+        let mut read = bytes[..first.begin].iter().chain(first.bytes);
         let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
-        read.iter().all(is_text) && stack_and_value(first).is_some()
+        read.all(is_text) && stack_and_value(first.bytes).is_some()
     })
 }
 
@@ -44,22 +43,13 @@ pub(super) fn read(bytes: &[u8], mut memory: u64) -> Result<Profile> {
     let mut frames: HashMap<&[u8], LocationId> = HashMap::new();
     let mut stack = Vec::new();
     let mut fractions = 0u64;
-    let mut offset = 0;
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        let begin = offset;
-        offset += line.len();
-        let line = line.trim_ascii();
-        if is_comment(line) {
+    for line in Lines::new(bytes) {
+        if is_comment(line.bytes) {
             continue;
         }
-        let refuse = |reason: &str| {
-            let text = String::from_utf8_lossy(&line[..line.len().min(80)]);
-            invalid(format!(
-                "the collapsed stacks have at byte {begin} a line that {reason}: `{text}`"
-            ))
-        };
-        let (names, value) =
-            stack_and_value(line).ok_or_else(|| refuse("does not end in a space and a number"))?;
+        let refuse = |reason: &str| line.refuse(WHAT, reason);
+        let (names, value) = stack_and_value(line.bytes)
+            .ok_or_else(|| refuse("does not end in a space and a number"))?;
         let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
         let value: i64 = whole
             .parse()

@@ -135,7 +135,13 @@ pub(super) fn parse(text: &[u8], memory: &mut u64) -> Result<MappedObjects> {
     }
     let is_exact = text.lines().any(|line| line == MARKER);
     let mut entries: Vec<Entry> = Vec::new();
-    for entry in text.lines().filter_map(parse_line) {
+    let mut attributes = Attributes::default();
+    for line in text.lines() {
+        let line = attributes.replace(line);
+        let Some(entry) = parse_line(&line) else {
+            attributes.read(&line);
+            continue;
+        };
         if entry.is_executable {
             // Beside the entry there is its key for a while, and in the end a mapping.
             let strings = entry.mapping.filename.len() + entry.mapping.build_id.len();
@@ -194,6 +200,48 @@ pub(super) fn parse(text: &[u8], memory: &mut u64) -> Result<MappedObjects> {
         objects.mappings.push(mapping);
     }
     Ok(objects)
+}
+
+/// Lines `name=value` before the mappings, which have `$name` for the value.
+#[derive(Default)]
+struct Attributes(Vec<(String, String)>);
+
+impl Attributes {
+    /// More than any program has written.
+    const MOST: usize = 16;
+    /// No line that is replaced becomes longer, in bytes: as long as paths are (PATH_MAX).
+    const LONGEST: usize = 4096;
+
+    fn read(&mut self, line: &str) {
+        if let Some((name, value)) = line.split_once('=')
+            && self.0.len() < Self::MOST
+            && line.len() <= Self::LONGEST
+        {
+            self.0
+                .push((format!("${}", name.trim()), value.trim().to_owned()));
+        }
+    }
+
+    fn replace<'l>(&self, line: &'l str) -> Cow<'l, str> {
+        if self.0.is_empty() || !line.contains('$') || line.len() > Self::LONGEST {
+            return Cow::Borrowed(line);
+        }
+        let mut replaced = String::new();
+        let mut rest = line;
+        while let Some(dollar) = rest.find('$') {
+            let (before, from_dollar) = rest.split_at(dollar);
+            let mut attributes = self.0.iter();
+            let (name, value) = attributes
+                .find(|(name, _)| from_dollar.starts_with(name.as_str()))
+                .map_or(("$", "$"), |(name, value)| (name, value));
+            replaced.extend([before, value]);
+            rest = &from_dollar[name.len()..];
+            if replaced.len() + rest.len() > Self::LONGEST {
+                return Cow::Borrowed(line);
+            }
+        }
+        Cow::Owned(replaced + rest)
+    }
 }
 
 /// Whether a name can stand for frames without code: a word in brackets.
@@ -328,12 +376,14 @@ mod tests {
     fn foreign_lines_are_understood() {
         let text = "00400000-00fcb000 r-xp 00000000 00:00 21306940    /bin/server (deleted)\n\
              build=/x\n\
+             8000-9000 r-xp 00000000 00:00 0 $build/lib$.so\n\
              00fcb000-00ffe000 rw-p 00bca000 00:00 21306940    /bin/server\n\
              7000-8000 r-xs 00001000 00:00 0\n\
              0x40000-0x80000 /path/to/binary      (@FF00)            abc123456\n\
              40000000-40015000: /lib/ld-2.3.2.so\n";
         let expected = [
             mapping((0x400000, 0xfcb000, 0), "/bin/server", ""),
+            mapping((0x8000, 0x9000, 0), "/x/lib$.so", ""),
             mapping((0x7000, 0x8000, 0x1000), "", ""),
             mapping((0x40000, 0x80000, 0xff00), "/path/to/binary", "abc123456"),
             mapping((0x40000000, 0x40015000, 0), "/lib/ld-2.3.2.so", ""),

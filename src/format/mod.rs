@@ -5,6 +5,7 @@
 //! stands in `docs/formats.md`.
 #![forbid(unsafe_code)]
 
+mod address_table;
 mod attribution;
 mod chunks;
 mod collapsed;
@@ -13,6 +14,8 @@ mod cursor;
 mod file;
 mod gmon;
 mod held;
+mod legacy;
+mod lines;
 mod mapped_objects;
 mod pprof;
 
@@ -243,8 +246,9 @@ impl Profile {
 
     /// Reads a profile from bytes. The format is told from them: gzip's magic number means a
     /// compressed profile.proto, a gperftools header a CPU profile, `gmon` or a header of BSD's a
-    /// gmon.out file, a first line of text that ends in a number collapsed stacks; anything else has
-    /// to be a bare profile.proto.
+    /// gmon.out file, a first line of text with such a title a heap, growth, contention, thread or
+    /// count profile, one that ends in a number collapsed stacks; anything else has to be a bare
+    /// profile.proto.
     ///
     /// # Errors
     ///
@@ -277,6 +281,9 @@ impl Profile {
         }
         if let Some(profile) = gmon::read_bsd(bytes, limit)? {
             return Ok(profile);
+        }
+        if let Some(kind) = legacy::sniff(bytes) {
+            return legacy::read(bytes, kind, limit);
         }
         if collapsed::sniff(bytes) {
             return collapsed::read(bytes, limit);

@@ -44,12 +44,11 @@ fn find() -> Option<u64> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64", target_env = "gnu"))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
     fn coroutines_return_into_the_c_library() {
         let address = coroutine_return().expect("glibc has coroutines");
         let maps = crate::sys::maps::Maps::read().unwrap();

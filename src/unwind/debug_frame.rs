@@ -9,6 +9,7 @@ use super::against_gimli::{load, module, translated};
 use super::any;
 use super::compile::compile;
 use super::hostile::Random;
+#[cfg(target_arch = "x86_64")]
 use super::rule::{Kind, Rule};
 use super::rules::Rules;
 use crate::process::{self, succeed};

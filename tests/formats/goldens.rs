@@ -33,17 +33,36 @@ fn a_go_program_without_mappings() {
 }
 
 #[test]
+fn heap_profiles_of_a_cpp_and_of_a_go_program() {
+    assert_reads_as_google_pprof_reads_it("cppbench.heap");
+    assert_reads_as_google_pprof_reads_it("gobench.heap");
+}
+
+#[test]
+fn growth_and_contention_of_a_cpp_program() {
+    assert_reads_as_google_pprof_reads_it("cppbench.growth");
+    assert_reads_as_google_pprof_reads_it("cppbench.contention");
+}
+
+#[test]
 fn what_pprof_shows_of_our_conversion_is_what_it_shows_of_the_original() {
     let Some(go) = tool("go") else { return };
     let directory = tempfile::tempdir().unwrap();
-    let original = Profile::open(testdata("cppbench.cpu")).unwrap();
-    for name in ["cppbench.pb.gz", "cppbench.pb"] {
-        let converted = directory.path().join(name);
-        original.save(&converted).unwrap();
-        let theirs = go_pprof(&go, &["-raw", "-symbolize=none"], &testdata("cppbench.cpu")).stdout;
-        assert_eq!(
-            go_pprof(&go, &["-raw", "-symbolize=none"], &converted).stdout,
-            theirs
-        );
+    for name in [
+        "cppbench.cpu",
+        "cppbench.heap",
+        "cppbench.growth",
+        "cppbench.contention",
+        "gobench.cpu",
+        "gobench.heap",
+    ] {
+        let original = Profile::open(testdata(name)).unwrap();
+        let raw = |path: &Path| go_pprof(&go, &["-raw", "-symbolize=none"], path).stdout;
+        let theirs = raw(&testdata(name));
+        for extension in ["pb.gz", "pb"] {
+            let converted = directory.path().join(format!("{name}.{extension}"));
+            original.save(&converted).unwrap();
+            assert_eq!(raw(&converted), theirs, "{name}");
+        }
     }
 }

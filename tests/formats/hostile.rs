@@ -323,8 +323,10 @@ proptest! {
         let bare = bytes_of(&profile, Format::PprofUncompressed);
         let collapsed = bytes_of(&by_hand(), Format::Collapsed);
         let gmon = super::gmon::bytes_by_hand();
+        let texts = super::legacy::texts().into_iter().map(String::into_bytes);
         let by_hand = bytes_of(&by_hand(), Format::PprofUncompressed);
-        for mut bytes in [cpu, bare, by_hand, collapsed].into_iter().chain(gmon) {
+        let all = [cpu, bare, by_hand, collapsed].into_iter().chain(gmon).chain(texts);
+        for mut bytes in all {
             read(&bytes[..cut.index(bytes.len())]);
             for (position, byte) in &changes {
                 let position = position.index(bytes.len());

@@ -43,10 +43,10 @@ fn every_scrape_is_a_valid_profile() {
         for (path, types) in PROFILES {
             let application = &application;
             scope.spawn(move || {
-                for _ in 0..(SCRAPES * soak()) as usize {
-                    let begin = Instant::now();
+                let begin = Instant::now();
+                for number in 0..(SCRAPES * soak()) as u32 {
+                    std::thread::sleep((INTERVAL * number).saturating_sub(begin.elapsed()));
                     scrape(application, path, types);
-                    std::thread::sleep(INTERVAL.saturating_sub(begin.elapsed()));
                 }
             });
         }

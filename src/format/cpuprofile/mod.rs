@@ -11,7 +11,7 @@
 mod read;
 mod write;
 
-pub(super) use read::{read, sniff};
+pub(super) use read::{DROP_FRAMES, read, sniff};
 #[cfg(feature = "capi")]
 pub(super) use write::size_before_text;
 pub(super) use write::write;

@@ -1,20 +1,16 @@
 //! gperftools CPU profile -> `Profile`.
 
-use std::hash::BuildHasher;
-
-use hashbrown::hash_table::Entry;
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
-
 use crate::Result;
+use crate::format::address_table::AddressTable;
 use crate::format::mapped_objects::{self, MappedObjects};
-use crate::format::{NO_STACK, attribution, charge, invalid, too_large};
-use crate::profile::{Function, Line, Location, LocationId, MappingId, Profile, ValueType};
+use crate::format::{NO_STACK, charge, invalid, too_large};
+use crate::profile::{LocationId, Profile, ValueType};
 
 /// More header slots than any version would have.
 const MAX_HEADER_SLOTS: u64 = 1024;
 
 /// The frames that a profiler of this format adds itself: what google/pprof drops from such a file.
-const DROP_FRAMES: &str = "ProfileData::Add|ProfileData::prof_handler|CpuProfiler::prof_handler|\
+pub(in crate::format) const DROP_FRAMES: &str = "ProfileData::Add|ProfileData::prof_handler|CpuProfiler::prof_handler|\
                            __pthread_sighandler|__restore";
 
 /// How the slots of a file are to be read.
@@ -54,9 +50,6 @@ pub(in crate::format) fn sniff(bytes: &[u8]) -> Option<Header> {
 const RECORD_MEMORY: usize = 64;
 /// Bytes of memory that each address of a record takes, as read and in its stack.
 const ADDRESS_MEMORY: usize = 12;
-/// Bytes of memory that an address takes which none was equal to: it becomes a location.
-const LOCATION_MEMORY: usize = 2 * size_of::<Location>();
-
 /// The records of a file, with their addresses in one buffer: there may be millions of either.
 #[derive(Default)]
 struct Records {
@@ -235,43 +228,26 @@ fn build(
     ]);
     profile.period_type = ValueType::new("cpu", "nanoseconds");
     profile.period = period;
-    let mut mappings = objects.mappings;
-    let names: HashMap<u64, String> = objects
-        .placeholders
-        .into_iter()
-        .map(|p| (p.address, p.name))
-        .collect();
-    let is_no_stack = |address| names.get(&address).is_some_and(|name| name == NO_STACK);
-    for record in &mut read.records {
-        if let [only] = read.addresses[record.range()]
-            && is_no_stack(only)
-        {
-            record.end = record.start;
+    let mut placeholders = objects.placeholders.iter();
+    if let Some(no_stack) = placeholders.find(|p| p.name == NO_STACK) {
+        for record in &mut read.records {
+            if read.addresses[record.range()] == [no_stack.address] {
+                record.end = record.start;
+            }
         }
+    }
+    if !objects.is_exact {
+        profile.drop_frames = DROP_FRAMES.to_owned();
     }
 
-    let addresses = number(&mut read, memory)?;
-    let mapping_of = match objects.is_exact {
-        true => attribution::first_holding(&mappings, &addresses),
-        false => {
-            profile.drop_frames = DROP_FRAMES.to_owned();
-            attribution::as_pprof_guesses(&mut mappings, &addresses)
+    // The numbers of addresses take the places of the addresses.
+    let mut table = AddressTable::default();
+    for record in &read.records {
+        for address in &mut read.addresses[record.range()] {
+            *address = table.intern(*address, memory)?.0.into();
         }
-    };
-    for mapping in mappings {
-        profile.push_mapping(mapping);
     }
-    for (address, mapping) in addresses.into_iter().zip(mapping_of) {
-        let location = match names.get(&address) {
-            None => Location {
-                mapping: mapping.map(MappingId),
-                address,
-                ..Location::default()
-            },
-            Some(name) => nameplate(&mut profile, name),
-        };
-        profile.push_location(location);
-    }
+    table.locate(objects, &mut profile);
     profile.reserve_samples(read.records.len());
     let mut stack = Vec::new();
     for record in &read.records {
@@ -284,52 +260,4 @@ fn build(
         profile.push_sample(&stack, &[record.count, time], &[]);
     }
     Ok(profile)
-}
-
-/// Gives each address a number in the order of their first appearance, puts the numbers in their
-/// places, and returns the distinct addresses.
-fn number(read: &mut Records, memory: &mut u64) -> Result<Vec<u64>> {
-    let hasher = DefaultHashBuilder::default();
-    let mut distinct: Vec<u64> = Vec::new();
-    let mut numbers: HashTable<u32> = HashTable::new();
-    for record in &read.records {
-        for address in &mut read.addresses[record.range()] {
-            let entry = numbers.entry(
-                hasher.hash_one(*address),
-                |&n| distinct[n as usize] == *address,
-                |&n| hasher.hash_one(distinct[n as usize]),
-            );
-            let number = match entry {
-                Entry::Occupied(entry) => *entry.get(),
-                Entry::Vacant(entry) => {
-                    charge(memory, LOCATION_MEMORY)?;
-                    let number = u32::try_from(distinct.len()).map_err(|_| too_large())?;
-                    entry.insert(number);
-                    distinct.push(*address);
-                    number
-                }
-            };
-            *address = number.into();
-        }
-    }
-    Ok(distinct)
-}
-
-/// A location that is a name and no code.
-fn nameplate(profile: &mut Profile, name: &str) -> Location {
-    let name = profile.intern(name);
-    let function = profile.push_function(Function {
-        name,
-        system_name: name,
-        ..Function::default()
-    });
-    let line = Line {
-        function,
-        line: 0,
-        column: 0,
-    };
-    Location {
-        lines: vec![line],
-        ..Location::default()
-    }
 }
