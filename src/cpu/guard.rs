@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::profiler::Profiler;
 use super::recording::Recording;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, HeldFile, OutputFile};
 use crate::profile::Profile;
 
@@ -26,6 +26,16 @@ pub struct Guard {
 impl Guard {
     /// Starts `profiler` for a file of this format at `path`, which is tried first.
     pub(crate) fn start(profiler: Profiler, path: &Path, format: Format) -> Result<Self> {
+        if !format.holds_cpu_time() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "the extension of `{}` is that of a profile of memory or of locks: end the name of one of CPU time \
+                     in .pb.gz",
+                    path.display()
+                ),
+            ));
+        }
         OutputFile::probe(path)?;
         // The program may change its directory, and the file belongs where it was tried.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -39,7 +49,9 @@ impl Guard {
     /// As [`start`](Self::start), for gperftools' CPU file where the path does not say another
     /// format, and for a file that is [held](HeldFile).
     pub(crate) fn start_for(profiler: Profiler, path: &Path) -> Result<Self> {
-        let format = Format::from_path(path).unwrap_or(Format::CpuProfile);
+        let format = Format::from_path(path).ok();
+        let format = format.filter(|format| format.holds_cpu_time());
+        let format = format.unwrap_or(Format::CpuProfile);
         // What that file cannot hold need not be found out.
         #[cfg(feature = "symbolize")]
         let profiler = match format.has_names() {

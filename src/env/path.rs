@@ -45,8 +45,10 @@ fn suffix(word: &str, value: &OsStr) -> OsString {
 /// than gperftools'.
 pub(crate) fn with_suffix(path: &OsStr, suffix: &OsStr) -> PathBuf {
     let extension = match Format::extension_of(path) {
-        Some((_, Format::CpuProfile)) | None => "",
-        Some((extension, _)) => extension,
+        Some((extension, format)) if format != Format::CpuProfile && format.holds_cpu_time() => {
+            extension
+        }
+        _ => "",
     };
     let stem = path.as_bytes();
     let stem = OsStr::from_bytes(&stem[..stem.len() - extension.len()]);

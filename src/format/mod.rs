@@ -18,6 +18,7 @@ mod legacy;
 mod lines;
 mod mapped_objects;
 mod pprof;
+mod written_addresses;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -52,13 +53,23 @@ pub enum Format {
     /// spent at its addresses, and the calls within it. [`Gmon`] says how much of a profile is in it,
     /// and reads one with its executable.
     Gmon,
+    /// Objects and bytes of memory, as gperftools and Go write them: `.heap`. It holds addresses, the
+    /// values and the mappings, as text. What was sampled is written as it was sampled
+    /// (`heap_v2/period`), where readers find the profile's very values in that, else as it is.
+    Heap,
+    /// gperftools' growth of the heap: `.growth`. It holds what [`Heap`](Self::Heap) does, but no
+    /// period.
+    Growth,
+    /// Contentions at locks and their delays: `.contention`. It holds addresses, the values and the
+    /// mappings, as text.
+    Contention,
 }
 
 /// The name that stands for the stack of a sample that has none, in formats where each has one.
 const NO_STACK: &str = "[no-stack]";
 
 /// What a file name ends in, and the format that stands for; the first that fits counts.
-const EXTENSIONS: [(&str, Format); 7] = [
+const EXTENSIONS: [(&str, Format); 10] = [
     (".pb.gz", Format::Pprof),
     (".pprof", Format::Pprof),
     (".pb", Format::PprofUncompressed),
@@ -66,6 +77,9 @@ const EXTENSIONS: [(&str, Format); 7] = [
     (".collapsed", Format::Collapsed),
     (".folded", Format::Collapsed),
     (".gmon", Format::Gmon),
+    (".heap", Format::Heap),
+    (".growth", Format::Growth),
+    (".contention", Format::Contention),
 ];
 /// What gprof's own files are named like: `gmon.out`, and `gmon_4711.out` for one of several
 /// processes.
@@ -75,7 +89,9 @@ impl Format {
     /// The format that a file's name asks for: `.pb.gz` and `.pprof` for [`Pprof`](Self::Pprof),
     /// `.pb` for [`PprofUncompressed`](Self::PprofUncompressed), `.prof` for
     /// [`CpuProfile`](Self::CpuProfile), `.collapsed` and `.folded` for
-    /// [`Collapsed`](Self::Collapsed), `.gmon` and the name `gmon.out` for [`Gmon`](Self::Gmon).
+    /// [`Collapsed`](Self::Collapsed), `.gmon` and the name `gmon.out` for [`Gmon`](Self::Gmon),
+    /// `.heap`, `.growth` and `.contention` for [`Heap`](Self::Heap), [`Growth`](Self::Growth) and
+    /// [`Contention`](Self::Contention).
     ///
     /// # Errors
     ///
@@ -103,6 +119,11 @@ impl Format {
         })
     }
 
+    /// Whether the format's files hold what a recording of CPU time has.
+    pub(crate) fn holds_cpu_time(self) -> bool {
+        !matches!(self, Self::Heap | Self::Growth | Self::Contention)
+    }
+
     /// The extension of a file's name that asks for a format, and the format.
     pub(crate) fn extension_of(name: &OsStr) -> Option<(&'static str, Self)> {
         let (begin, end) = GMON;
@@ -126,7 +147,10 @@ impl Format {
     /// Whether the format's files hold names, so that it is worth looking them up.
     #[cfg(feature = "symbolize")]
     pub(crate) fn has_names(self) -> bool {
-        self != Self::CpuProfile
+        matches!(
+            self,
+            Self::Pprof | Self::PprofUncompressed | Self::Collapsed | Self::Gmon
+        )
     }
 }
 
@@ -148,6 +172,21 @@ impl WriteError {
         Self::Profile(Error::new(ErrorKind::InvalidInput, message))
     }
 
+    /// The profile has not the types that `holds` speaks of.
+    fn lacks(profile: &Profile, holds: &str, types: &str) -> Self {
+        let present = profile.sample_types().iter();
+        let present: Vec<String> = present
+            .map(|t| format!("{}/{}", t.r#type, t.unit))
+            .collect();
+        let present = match present.is_empty() {
+            true => "no sample types".to_owned(),
+            false => present.join(", "),
+        };
+        Self::unfit(format!(
+            "{holds}, and this profile has no {types} (it has {present}): write it as .pb.gz"
+        ))
+    }
+
     fn into_error(self, target: impl fmt::Display) -> Error {
         match self {
             Self::Profile(error) => error,
@@ -167,6 +206,9 @@ fn write_to(profile: &Profile, format: Format, out: &mut impl Write) -> Result<(
         Format::CpuProfile => cpuprofile::write(profile, out),
         Format::Collapsed => collapsed::write(profile, out),
         Format::Gmon => gmon::write(profile, Gmon::new(), out).map(drop),
+        Format::Heap => legacy::write_heap(profile, out),
+        Format::Growth => legacy::write_growth(profile, out),
+        Format::Contention => legacy::write_contention(profile, out),
     }
 }
 
@@ -325,6 +367,9 @@ mod tests {
             ("cpu.gmon", Format::Gmon),
             ("/tmp/gmon.out", Format::Gmon),
             ("gmon_4711.out", Format::Gmon),
+            ("server.0001.heap", Format::Heap),
+            ("cpp.growth", Format::Growth),
+            ("cpp.contention", Format::Contention),
         ];
         for (path, format) in cases {
             assert_eq!(Format::from_path(path).unwrap(), format, "{path}");

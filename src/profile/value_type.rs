@@ -19,4 +19,12 @@ impl ValueType {
             unit: unit.into(),
         }
     }
+
+    /// A value type that is known when the program is compiled.
+    pub(crate) const fn fixed(r#type: &'static str, unit: &'static str) -> Self {
+        Self {
+            r#type: Cow::Borrowed(r#type),
+            unit: Cow::Borrowed(unit),
+        }
+    }
 }

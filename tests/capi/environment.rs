@@ -105,8 +105,13 @@ fn what_cannot_be_is_said_in_one_line() {
 }
 
 fn record(variables: &[(&str, &str)]) -> Legacy {
+    record_for(100, variables)
+}
+
+/// The profile of so many milliseconds of CPU time.
+fn record_for(ms: u32, variables: &[(&str, &str)]) -> Legacy {
     let works = Works::new();
-    let (_, said) = works.run(100, 0, &[&[("CPUPROFILE", "cpu")], variables].concat());
+    let (_, said) = works.run(ms, 0, &[&[("CPUPROFILE", "cpu")], variables].concat());
     let line = "PROFILE: interrupts/evictions/bytes = ";
     assert!(said.starts_with(line), "{said}");
     assert_eq!(works.files(), ["cpu"]);
@@ -124,11 +129,15 @@ fn the_frequency_is_as_gperftools_takes_it() {
 
 #[test]
 fn timers_send_the_signal_that_is_asked_for() {
-    for number in ["12", "0xc", "014", "40"] {
-        let legacy = record(&[("CPUPROFILE_TIMER_SIGNAL", number)]);
+    for number in ["0xc", "014", "40"] {
+        // The kernel looks at a thread's timer in its own ticks, of which a thread among many may
+        // have none in 100 ms.
+        let legacy = record_for(400, &[("CPUPROFILE_TIMER_SIGNAL", number)]);
         assert!(
             legacy.records.iter().any(|(_, pcs)| pcs.len() > 3),
-            "{number}"
+            "{number}: {:x?}\n{}",
+            legacy.records,
+            legacy.text
         );
     }
 }

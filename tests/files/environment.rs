@@ -78,6 +78,7 @@ fn an_extension_of_ours_picks_its_format_and_any_other_is_gperftools() {
         ("cpu.prof", true),
         ("cpu", true),
         ("cpu.out", true),
+        ("cpu.heap", true),
     ] {
         let path = directory.path().join(name);
         assert_eq!(said(&[("CPUPROFILE", path.as_os_str())]), "started");

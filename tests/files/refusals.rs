@@ -81,6 +81,23 @@ fn a_path_that_cannot_work_is_an_error_before_the_run() {
 }
 
 #[test]
+fn a_name_of_a_profile_of_memory_or_locks_is_refused_before_a_recording_of_time() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["x.heap", "x.growth", "x.contention"] {
+        let path = directory.path().join(name);
+        for refused in [profile_to(&path), profiler().start_to(&path)] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let message = error.to_string();
+            assert!(message.contains("of memory or of locks"), "{message}");
+            assert_nothing_runs();
+        }
+    }
+    assert_eq!(names(directory.path()), [""; 0]);
+}
+
+#[test]
 fn a_refused_start_leaves_the_file_and_the_running_recording_alone() {
     let _turn = turn();
     let directory = tempfile::tempdir().unwrap();

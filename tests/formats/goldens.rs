@@ -6,7 +6,7 @@ use sigprof::Profile;
 
 use crate::support::{go_pprof, tool};
 
-fn testdata(name: &str) -> std::path::PathBuf {
+pub fn testdata(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/testdata/pprof")
         .join(name)

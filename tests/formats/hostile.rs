@@ -21,6 +21,9 @@ fn read(bytes: &[u8]) -> String {
                 Format::CpuProfile,
                 Format::Collapsed,
                 Format::Gmon,
+                Format::Heap,
+                Format::Growth,
+                Format::Contention,
             ] {
                 let _ = profile.write(format, &mut std::io::sink());
             }

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use sigprof::{ErrorKind, Profile};
+use sigprof::profile::{Function, Label, LabelValue, Line, Location, StringId, ValueType};
+use sigprof::{ErrorKind, Format, Profile};
 
+use super::goldens::testdata;
 use crate::support::{go_pprof, tool};
 
 const MAPPINGS: &str = "\
@@ -74,6 +76,64 @@ fn texts_of_all_kinds_are_read_as_google_pprof_reads_them() {
     }
 }
 
+/// The format that holds what such a text says, and is written, too.
+fn format_of(text: &str) -> Option<Format> {
+    let first = text.lines().next()?;
+    let words = [
+        ("growth", Format::Growth),
+        ("fragmentation", Format::Growth),
+        ("heap", Format::Heap),
+        ("contention", Format::Contention),
+        ("mutex", Format::Contention),
+    ];
+    let known = words.into_iter().find(|(word, _)| first.contains(word));
+    known.map(|(_, format)| format)
+}
+
+fn written(profile: &Profile, format: Format) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    profile.write(format, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_is_written_again_is_read_as_the_original() {
+    let goldens = [
+        "cppbench.heap",
+        "gobench.heap",
+        "cppbench.growth",
+        "cppbench.contention",
+    ];
+    let goldens = goldens.map(|name| std::fs::read_to_string(testdata(name)).unwrap());
+    let go = tool("go");
+    let directory = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for text in texts().into_iter().chain(goldens) {
+        let Some(format) = format_of(&text) else {
+            continue;
+        };
+        count += 1;
+        let profile = Profile::read(text.as_bytes()).unwrap();
+        let again = written(&profile, format);
+        // In a file of ours google/pprof's frames to drop are not ours.
+        let mut expected = profile.clone();
+        (expected.drop_frames, expected.keep_frames) = Default::default();
+        expected.duration_nanos -= expected.duration_nanos % 1_000_000;
+        let again_text = String::from_utf8_lossy(&again);
+        assert_eq!(Profile::read(&again).unwrap(), expected, "{again_text}");
+        let [original, converted] = ["original", "written"].map(|name| directory.path().join(name));
+        std::fs::write(&original, &text).unwrap();
+        std::fs::write(&converted, &again).unwrap();
+        let Some(go) = &go else { continue };
+        let raw = |path| go_pprof(go, &["-raw", "-symbolize=none"], path).stdout;
+        let again = raw(&converted);
+        // A mapping without a name is written with this one.
+        let again = again.replace("[anon]", "");
+        assert_eq!(again, raw(&original), "{text}\n{again_text}");
+    }
+    assert_eq!(count, 12);
+}
+
 /// Some objects and their bytes, of any size that programs have.
 fn objects_and_bytes() -> impl Strategy<Value = (u64, u64)> {
     let objects = (0u32..20).prop_flat_map(|bits| 1..=1u64 << bits);
@@ -91,7 +151,7 @@ fn samples_stand_for_as_much_as_in_google_pprof() {
         let tree = objects_and_bytes().new_tree(&mut runner).unwrap();
         tree.current()
     };
-    for period in [2, 100, 4096, 524_288, 1 << 30] {
+    for period in [2, 100, 4096, 524_288, 1 << 24, 1 << 30] {
         let mut text = format!("heap profile: 1: 1 [ 2: 2] @ heap_v2/{period}\n");
         for address in 0..2000u64 {
             let (objects, bytes) = sample();
@@ -112,7 +172,242 @@ fn samples_stand_for_as_much_as_in_google_pprof() {
             assert_eq!(ours, theirs, "at a period of {period}");
         }
         assert_eq!(ours.lines().count(), theirs.lines().count());
+        let profile = Profile::open(&original).unwrap();
+        let again = written(&profile, Format::Heap);
+        assert!(again.starts_with(b"heap profile:"));
+        let head = again.split(|byte| *byte == b'\n').next().unwrap();
+        let head = String::from_utf8_lossy(head);
+        // At a GiB a sampled byte changes less than the fractions that floats have there.
+        let is_sampled = head.ends_with(&format!("heap_v2/{period}"));
+        assert!(is_sampled || period == 1 << 30, "{head}");
+        let back = Profile::read(&again).unwrap();
+        assert_eq!(back.sample_count(), profile.sample_count());
+        for (back, sample) in back.samples().zip(profile.samples()) {
+            // What is in use, as which nothing else was allocated.
+            assert_eq!(back.values, &sample.values[2..], "{period}");
+            let [size, expected] = [back.labels[0].value, sample.labels[0].value];
+            assert!(size == expected || !is_sampled, "{size:?} {expected:?}");
+        }
     }
+}
+
+/// Each sample: addresses, or names where there are none, values, and the numbers of its labels.
+fn raw_samples(profile: &Profile) -> Vec<(Vec<String>, Vec<i64>, Vec<i64>)> {
+    let frame = |id: &sigprof::profile::LocationId| {
+        let location = profile.location(*id);
+        match (location.address, location.lines.last()) {
+            (0, Some(line)) => profile
+                .string(profile.function(line.function).name)
+                .to_owned(),
+            (address, _) => format!("{address:#x}"),
+        }
+    };
+    let number = |label: &Label| match label.value {
+        LabelValue::Num { value, .. } => value,
+        LabelValue::Str(_) => 0,
+    };
+    let sample = |sample: sigprof::profile::Sample<'_>| {
+        (
+            sample.stack.iter().map(frame).collect(),
+            sample.values.to_vec(),
+            sample.labels.iter().map(number).collect(),
+        )
+    };
+    profile.samples().map(sample).collect()
+}
+
+/// A profile of these types and of such samples, each of as many values, of which the first of two
+/// is not 0 where the second is not.
+fn profile_of(types: &[(&'static str, &'static str)], samples: Samples) -> Profile {
+    let types: Vec<_> = types.iter().map(|(t, u)| ValueType::new(*t, *u)).collect();
+    let count = types.len();
+    let mut profile = Profile::new(types);
+    for (stack, values) in samples {
+        let stack: Vec<_> = stack
+            .into_iter()
+            .map(|address| match address {
+                0 => {
+                    let name = profile.intern("[lost]");
+                    let function = profile.push_function(Function {
+                        name,
+                        system_name: name,
+                        ..Function::default()
+                    });
+                    let line = Line {
+                        function,
+                        line: 0,
+                        column: 0,
+                    };
+                    profile.push_location(Location {
+                        lines: vec![line],
+                        ..Location::default()
+                    })
+                }
+                _ => profile.push_location(Location {
+                    address,
+                    ..Location::default()
+                }),
+            })
+            .collect();
+        let mut values = values[..count].to_vec();
+        for pair in values.chunks_mut(2) {
+            pair[1] *= i64::from(pair[0] != 0);
+        }
+        profile.push_sample(&stack, &values, &[]);
+    }
+    profile
+}
+
+type Samples = Vec<(Vec<u64>, [i64; 4])>;
+
+fn samples() -> impl Strategy<Value = Samples> {
+    let address = prop_oneof![
+        Just(0),
+        0x1000u64..0x1010,
+        (1 << 56)..(1u64 << 56) + 64,
+        any::<u64>()
+    ];
+    let stack = prop::collection::vec(address, 0..6);
+    let value = || (0u32..50).prop_flat_map(|bits| 0..1i64 << bits);
+    let values = [value(), value(), value(), value()];
+    prop::collection::vec((stack, values), 1..20)
+}
+
+/// The same without labels, which a reader makes.
+fn without_labels(profile: &Profile) -> Vec<(Vec<String>, Vec<i64>)> {
+    let samples = raw_samples(profile).into_iter();
+    samples.map(|(stack, values, _)| (stack, values)).collect()
+}
+
+const HEAP: [(&str, &str); 4] = [
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+];
+
+proptest! {
+    #[test]
+    fn texts_hold_the_values_and_addresses_of_any_profile(
+        samples in samples(),
+        period in prop_oneof![0i64..3, 0i64..1 << 40],
+    ) {
+        let cases = [
+            (&HEAP[..], Format::Heap),
+            (&[("objects", "count"), ("space", "bytes")], Format::Heap),
+            (&[("objects", "count"), ("space", "bytes")], Format::Growth),
+            (&[("contentions", "count"), ("delay", "nanoseconds")], Format::Contention),
+        ];
+        for (types, format) in cases {
+            let mut profile = profile_of(types, samples.clone());
+            profile.period = period;
+            profile.period_type = match format {
+                Format::Contention => ValueType::new("contentions", "count"),
+                _ => ValueType::new("space", "bytes"),
+            };
+            let mut bytes = Vec::new();
+            match profile.write(format, &mut bytes) {
+                Ok(()) => {}
+                Err(error) => {
+                    let message = error.to_string();
+                    prop_assert!(message.contains("the same totals"), "{}", message);
+                    continue;
+                }
+            }
+            let back = Profile::read(&bytes).unwrap();
+            let mut expected = without_labels(&profile);
+            if back.sample_types().len() == 2 && types.len() == 4 {
+                // What was allocated was what is in use, or was nothing.
+                expected.iter_mut().for_each(|(_, values)| _ = values.drain(..2));
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            prop_assert_eq!(without_labels(&back), expected, "{}", text);
+            let again = Profile::read(&written(&back, format)).unwrap();
+            prop_assert_eq!(again, back);
+        }
+    }
+}
+
+#[test]
+fn what_a_text_cannot_hold_is_refused_with_a_sentence() {
+    let sample = |values: [i64; 4]| vec![(vec![0x1000], values)];
+    let profile = |types, values| profile_of(types, sample(values));
+    let objects = [("objects", "count"), ("space", "bytes")];
+    let contentions = [("contentions", "count"), ("delay", "nanoseconds")];
+    let mut no_objects = Profile::new(HEAP.map(|(t, u)| ValueType::new(t, u)).into());
+    no_objects.push_sample(&[], &[1, 1, 0, 1], &[]);
+    let deep = profile_of(&objects, vec![(vec![0x7f00_0000_0000; 4500], [1; 4])]);
+    let mut same_totals = sample([1, 8, 2, 16]);
+    same_totals.extend(sample([2, 16, 1, 8]));
+    let cases = [
+        (
+            profile(&contentions, [1; 4]),
+            Format::Heap,
+            "no inuse_objects/count and",
+        ),
+        (
+            profile(&objects, [1; 4]),
+            Format::Contention,
+            "it has objects/count, space/bytes",
+        ),
+        (no_objects, Format::Heap, "bytes of no objects"),
+        (
+            profile(&objects, [-1, 1, 0, 0]),
+            Format::Growth,
+            "not negative",
+        ),
+        (
+            profile(&contentions, [1, -1, 0, 0]),
+            Format::Contention,
+            "negative",
+        ),
+        (
+            profile_of(&HEAP, same_totals),
+            Format::Heap,
+            "the same totals",
+        ),
+        (deep, Format::Growth, "a stack of 4500 frames"),
+    ];
+    for (profile, format, expected) in cases {
+        let error = profile.write(format, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn delays_are_kept_to_53_bits() {
+    let types = [("contentions", "count"), ("delay", "nanoseconds")];
+    let exact = 1i64 << 53;
+    let delays = [exact - 1, exact, exact + 1, exact + 3];
+    let samples = delays.map(|delay| (vec![0x1000], [1, delay, 0, 0]));
+    let back = written(&profile_of(&types, samples.into()), Format::Contention);
+    let back = Profile::read(&back).unwrap();
+    let read: Vec<i64> = back.samples().map(|sample| sample.values[1]).collect();
+    assert_eq!(read, [exact - 1, exact, exact, exact + 4]);
+}
+
+#[test]
+fn the_size_of_objects_is_as_it_was_where_several_would_do() {
+    let text = "heap profile: 3: 2072 [ 3: 2072] @ heap_v2/524288\n\
+                2: 1048 [2: 1048] @ 0x1000\n1: 1024 [1: 1024] @ 0x2000\n";
+    let profile = Profile::read(text.as_bytes()).unwrap();
+    let back = Profile::read(&written(&profile, Format::Heap)).unwrap();
+    assert_eq!(raw_samples(&back), raw_samples(&profile));
+    // A profile that does not say the size has one when it is read.
+    let mut unlabelled = Profile::new(profile.sample_types().to_vec());
+    unlabelled.period_type = profile.period_type.clone();
+    unlabelled.period = profile.period;
+    for sample in profile.samples() {
+        unlabelled.push_sample(&[], sample.values, &[]);
+    }
+    let back = Profile::read(&written(&unlabelled, Format::Heap)).unwrap();
+    let expected = profile.samples().map(|s| s.values.to_vec());
+    assert!(back.samples().map(|s| s.values.to_vec()).eq(expected));
+    assert!(back.samples().all(|s| s.labels.len() == 1));
+    let unit = StringId::default();
+    assert!(back.samples().all(|s| matches!(s.labels[0].value,
+        LabelValue::Num { value: 500..1100, unit: u } if u == unit)));
 }
 
 #[test]

@@ -15,6 +15,3 @@ pub(super) use read::{DROP_FRAMES, read, sniff};
 #[cfg(feature = "capi")]
 pub(super) use write::size_before_text;
 pub(super) use write::write;
-
-/// The name that stands for frames without an address whose name the format cannot hold.
-const NO_ADDRESS: &str = "[no-address]";

@@ -2,15 +2,10 @@
 
 use std::io::Write;
 
-use hashbrown::{HashMap, HashSet};
-
-use super::NO_ADDRESS;
 use crate::format::chunks::Chunks;
-use crate::format::mapped_objects::{
-    self, FIRST_PLACEHOLDER, PLACEHOLDER_LIMIT, Placeholder, is_placeholder_name,
-};
-use crate::format::{NO_STACK, WriteError};
-use crate::profile::{Location, LocationId, Profile, StackId, StackTable};
+use crate::format::written_addresses::WrittenAddresses;
+use crate::format::{WriteError, mapped_objects};
+use crate::profile::{LocationId, Profile, StackId, StackTable};
 
 const HEADER_SLOTS: usize = 5;
 /// The record that ends the records.
@@ -25,14 +20,14 @@ pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Resul
         record.clear();
         record.extend([count as u64, stack.len() as u64]);
         for (depth, location) in stack.iter().enumerate() {
-            let address = records.addresses.of_location[location.index()];
+            let address = records.addresses.of(*location);
             // Where an address is one of a call, the slot is that of its return.
             record.push(address + u64::from(depth > 0));
         }
         put(&mut out, &record)?;
     }
     put(&mut out, &TRAILER)?;
-    let placeholders = &records.addresses.placeholders;
+    let placeholders = records.addresses.placeholders();
     let text = mapped_objects::print(profile.mappings(), placeholders);
     out.buffer.extend_from_slice(text.as_bytes());
     out.flush()
@@ -51,19 +46,11 @@ fn records(profile: &Profile) -> Result<Records, WriteError> {
     let is_count = |t: &crate::profile::ValueType| t.r#type == "samples" && t.unit == "count";
     let index = profile.sample_types().iter().position(is_count);
     let index = index.ok_or_else(|| {
-        let types = profile.sample_types().iter();
-        let types: Vec<String> = types.map(|t| format!("{}/{}", t.r#type, t.unit)).collect();
-        WriteError::unfit(format!(
-            "a gperftools CPU profile holds counts of samples, and this profile has no samples/count (it has {}): \
-             write it as .pb.gz",
-            match types.is_empty() {
-                true => "no sample types".to_owned(),
-                false => types.join(", "),
-            }
-        ))
+        let holds = "a gperftools CPU profile holds counts of samples";
+        WriteError::lacks(profile, holds, "samples/count")
     })?;
     let period_us = period_us(profile)?;
-    let mut addresses = Addresses::new(profile);
+    let mut addresses = WrittenAddresses::new(profile);
     let (stacks, counts) = sum(profile, index, &mut addresses)?;
     Ok(Records {
         header: [0, HEADER_SLOTS as u64 - 2, 0, period_us, 0],
@@ -79,7 +66,7 @@ struct Records {
     stacks: StackTable,
     /// Of each stack.
     counts: Vec<i64>,
-    addresses: Addresses,
+    addresses: WrittenAddresses,
 }
 
 impl Records {
@@ -116,7 +103,7 @@ fn period_us(profile: &Profile) -> Result<u64, WriteError> {
 fn sum(
     profile: &Profile,
     index: usize,
-    addresses: &mut Addresses,
+    addresses: &mut WrittenAddresses,
 ) -> Result<(StackTable, Vec<i64>), WriteError> {
     let mut by_stack = vec![0i64; profile.stacks().len()];
     for sample in profile.samples() {
@@ -136,7 +123,7 @@ fn sum(
         match profile.stacks().get(StackId(i as u32)) {
             [] => canonical.push(addresses.no_stack()),
             [leaf, callers @ ..] => {
-                canonical.push(addresses.canonical[leaf.index()]);
+                canonical.push(addresses.canonical(*leaf));
                 canonical.extend(callers.iter().map(|c| addresses.as_caller(*c)));
             }
         }
@@ -152,90 +139,6 @@ fn sum(
             "a gperftools CPU profile holds positive counts, and this profile has negative ones: \
              write it as .pb.gz",
         )),
-    }
-}
-
-/// The addresses that locations are written with.
-struct Addresses {
-    /// By location; behind the profile's own come those of placeholders.
-    of_location: Vec<u64>,
-    /// The first location with the same address, which stands for all of them.
-    canonical: Vec<LocationId>,
-    placeholders: Vec<Placeholder>,
-    location_of_placeholder: HashMap<String, LocationId>,
-    taken: HashSet<u64>,
-    next_free: u64,
-}
-
-impl Addresses {
-    fn new(profile: &Profile) -> Self {
-        let locations = profile.locations();
-        let reserved = FIRST_PLACEHOLDER..=PLACEHOLDER_LIMIT;
-        let own = locations.iter().map(|l| l.address);
-        let mut addresses = Self {
-            of_location: locations.iter().map(|l| l.address).collect(),
-            canonical: Vec::with_capacity(locations.len()),
-            placeholders: Vec::new(),
-            location_of_placeholder: HashMap::new(),
-            taken: own.filter(|a| reserved.contains(a)).collect(),
-            next_free: FIRST_PLACEHOLDER,
-        };
-        let mut first: HashMap<u64, LocationId> = HashMap::with_capacity(locations.len());
-        for (i, location) in locations.iter().enumerate() {
-            let id = LocationId(i as u32);
-            let canonical = match location.address {
-                0 => addresses.placeholder(name_of(profile, location)),
-                address => *first.entry(address).or_insert(id),
-            };
-            addresses.canonical.push(canonical);
-        }
-        addresses
-    }
-
-    /// The location that stands for a caller: the last address of all has no return address after
-    /// it.
-    fn as_caller(&mut self, id: LocationId) -> LocationId {
-        match self.of_location[id.index()] {
-            u64::MAX => self.placeholder(NO_ADDRESS),
-            _ => self.canonical[id.index()],
-        }
-    }
-
-    fn no_stack(&mut self) -> LocationId {
-        self.placeholder(NO_STACK)
-    }
-
-    /// The location that stands for a name.
-    fn placeholder(&mut self, name: &str) -> LocationId {
-        if let Some(&id) = self.location_of_placeholder.get(name) {
-            return id;
-        }
-        while self.taken.contains(&self.next_free) {
-            self.next_free += 2;
-        }
-        // The last place is kept for all names that there is no room for.
-        let is_last = self.next_free + 2 >= PLACEHOLDER_LIMIT;
-        if is_last && name != NO_ADDRESS {
-            return self.placeholder(NO_ADDRESS);
-        }
-        let id = LocationId(self.of_location.len() as u32);
-        self.of_location.push(self.next_free);
-        self.placeholders.push(Placeholder {
-            address: self.next_free,
-            name: name.to_owned(),
-        });
-        self.location_of_placeholder.insert(name.to_owned(), id);
-        self.next_free += 2;
-        id
-    }
-}
-
-/// The name to write for a location without an address.
-fn name_of<'p>(profile: &'p Profile, location: &Location) -> &'p str {
-    let function = location.lines.last().map(|l| profile.function(l.function));
-    match function.map(|f| profile.string(f.name)) {
-        Some(name) if is_placeholder_name(name) => name,
-        _ => NO_ADDRESS,
     }
 }
 

@@ -13,12 +13,16 @@ mod contention;
 mod counts;
 mod frames;
 mod heap;
+mod output;
 mod samples;
 mod scan;
 mod threads;
 
 use super::lines::{Lines, Text};
 use crate::{Profile, Result};
+
+pub(super) use contention::write as write_contention;
+pub(super) use heap::{write_growth, write_heap};
 
 /// What a text profile holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

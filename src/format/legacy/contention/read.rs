@@ -1,35 +1,21 @@
-//! Contention profiles: how often threads waited for locks, and how long.
-//!
-//! ```text
-//! --- contention:
-//! cycles/second = 1000000000
-//! sampling period = 100
-//!   19490304       27 @ 0xbccc97 0xc61202
-//! ```
-//!
-//! A sample is the cycles that were waited, the times, and the stack.
+//! Contention profile -> `Profile`.
 
-use super::samples::Samples;
-use super::scan::Scan;
-use super::{Lines, Text, frames, is_before_mappings, is_comment};
+use super::{
+    CONTENTIONS, CYCLES_PER_SECOND, DELAY, MS_SINCE_RESET, SAMPLING_PERIOD, WHAT, nanoseconds,
+};
 use crate::Result;
-use crate::profile::{Profile, ValueType};
+use crate::format::legacy::samples::Samples;
+use crate::format::legacy::scan::Scan;
+use crate::format::legacy::{Lines, Text, frames, is_before_mappings, is_comment};
+use crate::profile::Profile;
 
-/// What errors call such a file.
-const WHAT: &str = "contention profile";
-const HEADS: [&str; 3] = ["--- contention:", "--- contentionz ", "--- mutex:"];
-
-pub(super) fn is_head(line: Text<'_>) -> bool {
-    let starts = |head: &str| line.bytes.starts_with(head.as_bytes());
-    HEADS.into_iter().any(starts)
-}
-
-pub(super) fn read(_head: Text<'_>, mut lines: Lines<'_>, memory: u64) -> Result<Profile> {
-    let mut profile = Profile::new(vec![
-        ValueType::new("contentions", "count"),
-        ValueType::new("delay", "nanoseconds"),
-    ]);
-    profile.period_type = ValueType::new("contentions", "count");
+pub(in crate::format::legacy) fn read(
+    _head: Text<'_>,
+    mut lines: Lines<'_>,
+    memory: u64,
+) -> Result<Profile> {
+    let mut profile = Profile::new(vec![CONTENTIONS, DELAY]);
+    profile.period_type = CONTENTIONS;
     profile.period = 1;
     let mut cycles_per_second = 0;
     let mut samples = Samples::new(profile, memory);
@@ -51,15 +37,15 @@ pub(super) fn read(_head: Text<'_>, mut lines: Lines<'_>, memory: u64) -> Result
         }
         let key = scan.word(|byte| byte != b'=').trim_ascii_end();
         scan.take("=");
-        match key {
-            b"cycles/second" => cycles_per_second = scan.number()?,
-            b"sampling period" => samples.profile.period = scan.number()?,
-            b"ms since reset" => {
+        match str::from_utf8(key).unwrap_or_default() {
+            CYCLES_PER_SECOND => cycles_per_second = scan.number()?,
+            SAMPLING_PERIOD => samples.profile.period = scan.number()?,
+            MS_SINCE_RESET => {
                 let nanoseconds = scan.number()?.checked_mul(1_000_000);
                 samples.profile.duration_nanos = nanoseconds
                     .ok_or_else(|| scan.refuse("has more time than 64 bits of nanoseconds"))?;
             }
-            b"discarded samples" => {}
+            "discarded samples" => {}
             _ => {
                 return Err(scan.refuse(
                     "has a key that is not known (cycles/second, sampling period, ms since reset, \
@@ -81,8 +67,7 @@ fn sample(scan: &mut Scan<'_>, period: i64, cycles_per_second: i64) -> Result<[i
     }
     if period > 0 {
         if cycles_per_second > 0 {
-            let cycles_per_nanosecond = cycles_per_second as f64 / 1e9;
-            delay = (delay as f64 * period as f64 / cycles_per_nanosecond) as i64;
+            delay = nanoseconds(delay, period, cycles_per_second);
         }
         let product = contentions.checked_mul(period);
         contentions =

@@ -1,25 +1,12 @@
-//! Heap profiles, and those of growth and fragmentation, whose lines are the same:
-//!
-//! ```text
-//! heap profile:      2:     1088 [     5:     2176] @ heap_v2/524288
-//!      1:     1024 [     1:     1024] @ 0x401136 0x401162
-//! ```
-//!
-//! Objects and bytes in use and, in brackets, all that were allocated.
+//! Heap profile -> `Profile`.
 
-use super::samples::Samples;
-use super::scan::Scan;
-use super::{Lines, Text, frames, is_before_mappings, is_comment};
+use super::sampling::unsampled;
+use super::{ALLOCATED, HEAD, IN_USE, OBJECTS_AND_SPACE, PERIOD, SIZE, WHAT, has_allocated};
 use crate::Result;
-use crate::profile::{Label, LabelValue, Profile, StringId, ValueType};
-
-/// What errors call such a file.
-const WHAT: &str = "heap profile";
-const HEAD: &str = "heap profile:";
-
-pub(super) fn is_head(line: Text<'_>) -> bool {
-    Scan::new(line, WHAT).skip_past(HEAD)
-}
+use crate::format::legacy::samples::Samples;
+use crate::format::legacy::scan::Scan;
+use crate::format::legacy::{Lines, Text, frames, is_before_mappings, is_comment};
+use crate::profile::{Label, LabelValue, Profile, StringId};
 
 /// What the first line says.
 struct Head {
@@ -56,11 +43,10 @@ impl Head {
                 ));
             }
         };
-        let differs = |i: usize| allocated[i] != in_use[i] && allocated[i] != 0;
         Ok(Self {
             period,
             is_sampled,
-            has_allocated: differs(0) || differs(1),
+            has_allocated: has_allocated(in_use, allocated),
         })
     }
 }
@@ -80,22 +66,21 @@ fn columns(scan: &mut Scan<'_>) -> Result<[[i64; 2]; 2]> {
     Ok(columns)
 }
 
-pub(super) fn read(head: Text<'_>, mut lines: Lines<'_>, memory: u64) -> Result<Profile> {
+pub(in crate::format::legacy) fn read(
+    head: Text<'_>,
+    mut lines: Lines<'_>,
+    memory: u64,
+) -> Result<Profile> {
     let head = Head::read(head)?;
     // What is in use comes last, where viewers look first.
-    let types: &[_] = match head.has_allocated {
-        true => &[
-            ("alloc_objects", "count"),
-            ("alloc_space", "bytes"),
-            ("inuse_objects", "count"),
-            ("inuse_space", "bytes"),
-        ],
-        false => &[("objects", "count"), ("space", "bytes")],
+    let types = match head.has_allocated {
+        true => [ALLOCATED, IN_USE].concat(),
+        false => OBJECTS_AND_SPACE.to_vec(),
     };
-    let mut profile = Profile::new(types.iter().map(|(t, u)| ValueType::new(*t, *u)).collect());
-    profile.period_type = ValueType::new("space", "bytes");
+    let mut profile = Profile::new(types);
+    profile.period_type = PERIOD;
     profile.period = head.period;
-    let key = profile.intern("bytes");
+    let key = profile.intern(SIZE);
     let mut samples = Samples::new(profile, memory);
     let mut last: &[u8] = &[];
     for line in lines.by_ref() {
@@ -121,7 +106,7 @@ pub(super) fn read(head: Text<'_>, mut lines: Lines<'_>, memory: u64) -> Result<
                 size = bytes.wrapping_div(objects);
             }
             values.extend(match head.is_sampled {
-                true => unsampled(objects, bytes, head.period),
+                true => unsampled([objects, bytes], head.period),
                 false => [objects, bytes],
             });
         }
@@ -133,22 +118,4 @@ pub(super) fn read(head: Text<'_>, mut lines: Lines<'_>, memory: u64) -> Result<
         samples.push(&values, &[Label { key, value }])?;
     }
     samples.finish(last, lines, frames::ALLOCATORS)
-}
-
-/// What sampled objects and their bytes stand for. Each byte allocated begins a sample with
-/// probability 1 / `period`, so that an object of a size is sampled with probability
-/// 1 - exp(-size / `period`).
-fn unsampled(objects: i64, bytes: i64, period: i64) -> [i64; 2] {
-    if objects == 0 || bytes == 0 {
-        return [0, 0];
-    }
-    if period <= 1 {
-        return [objects, bytes];
-    }
-    let size = bytes as f64 / objects as f64;
-    let scale = 1.0 / (1.0 - (-size / period as f64).exp());
-    [
-        (objects as f64 * scale) as i64,
-        (bytes as f64 * scale) as i64,
-    ]
 }

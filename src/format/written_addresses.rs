@@ -1,0 +1,112 @@
+//! The addresses of a profile in a format that has nothing but addresses.
+//!
+//! A location without one gets that of a [placeholder](super::mapped_objects).
+
+use hashbrown::{HashMap, HashSet};
+
+use super::NO_STACK;
+use super::mapped_objects::{
+    FIRST_PLACEHOLDER, PLACEHOLDER_LIMIT, Placeholder, is_placeholder_name,
+};
+use crate::profile::{Location, LocationId, Profile};
+
+/// The name that stands for frames without an address whose name the format cannot hold.
+const NO_ADDRESS: &str = "[no-address]";
+
+/// The addresses that locations are written with.
+pub(super) struct WrittenAddresses {
+    /// By location; behind the profile's own come those of placeholders.
+    of_location: Vec<u64>,
+    /// The first location with the same address, which stands for all of them.
+    canonical: Vec<LocationId>,
+    placeholders: Vec<Placeholder>,
+    location_of_placeholder: HashMap<String, LocationId>,
+    taken: HashSet<u64>,
+    next_free: u64,
+}
+
+impl WrittenAddresses {
+    pub(super) fn new(profile: &Profile) -> Self {
+        let locations = profile.locations();
+        let reserved = FIRST_PLACEHOLDER..=PLACEHOLDER_LIMIT;
+        let own = locations.iter().map(|l| l.address);
+        let mut addresses = Self {
+            of_location: locations.iter().map(|l| l.address).collect(),
+            canonical: Vec::with_capacity(locations.len()),
+            placeholders: Vec::new(),
+            location_of_placeholder: HashMap::new(),
+            taken: own.filter(|a| reserved.contains(a)).collect(),
+            next_free: FIRST_PLACEHOLDER,
+        };
+        let mut first: HashMap<u64, LocationId> = HashMap::with_capacity(locations.len());
+        for (i, location) in locations.iter().enumerate() {
+            let id = LocationId(i as u32);
+            let canonical = match location.address {
+                0 => addresses.placeholder(name_of(profile, location)),
+                address => *first.entry(address).or_insert(id),
+            };
+            addresses.canonical.push(canonical);
+        }
+        addresses
+    }
+
+    /// What a location is written as.
+    pub(super) fn of(&self, id: LocationId) -> u64 {
+        self.of_location[id.index()]
+    }
+
+    /// The location that stands for this one and for all others that are written alike.
+    pub(super) fn canonical(&self, id: LocationId) -> LocationId {
+        self.canonical[id.index()]
+    }
+
+    pub(super) fn placeholders(&self) -> &[Placeholder] {
+        &self.placeholders
+    }
+
+    /// The location that stands for a caller: the last address of all has no return address after
+    /// it.
+    pub(super) fn as_caller(&mut self, id: LocationId) -> LocationId {
+        match self.of_location[id.index()] {
+            u64::MAX => self.placeholder(NO_ADDRESS),
+            _ => self.canonical[id.index()],
+        }
+    }
+
+    pub(super) fn no_stack(&mut self) -> LocationId {
+        self.placeholder(NO_STACK)
+    }
+
+    /// The location that stands for a name.
+    fn placeholder(&mut self, name: &str) -> LocationId {
+        if let Some(&id) = self.location_of_placeholder.get(name) {
+            return id;
+        }
+        while self.taken.contains(&self.next_free) {
+            self.next_free += 2;
+        }
+        // The last place is kept for all names that there is no room for.
+        let is_last = self.next_free + 2 >= PLACEHOLDER_LIMIT;
+        if is_last && name != NO_ADDRESS {
+            return self.placeholder(NO_ADDRESS);
+        }
+        let id = LocationId(self.of_location.len() as u32);
+        self.of_location.push(self.next_free);
+        self.placeholders.push(Placeholder {
+            address: self.next_free,
+            name: name.to_owned(),
+        });
+        self.location_of_placeholder.insert(name.to_owned(), id);
+        self.next_free += 2;
+        id
+    }
+}
+
+/// The name to write for a location without an address.
+fn name_of<'p>(profile: &'p Profile, location: &Location) -> &'p str {
+    let function = location.lines.last().map(|l| profile.function(l.function));
+    match function.map(|f| profile.string(f.name)) {
+        Some(name) if is_placeholder_name(name) => name,
+        _ => NO_ADDRESS,
+    }
+}
