@@ -14,18 +14,14 @@ use crate::client::ask;
 use crate::process::soak;
 use crate::support::{run, tool};
 
+/// How often a scraper asks, and how long its CPU profiles are.
+const INTERVAL: Duration = Duration::from_secs(10);
 /// How often it has asked when a test is over.
 const SCRAPES: f64 = 3.0;
 
-/// How often a scraper asks, and how long its CPU profiles are: ten seconds, as stock configurations
-/// have it, or less where a test has little time.
-fn interval() -> Duration {
-    Duration::from_secs(if soak() > 1.0 { 10 } else { 2 })
-}
-
 /// Path below `/debug/pprof/`, and the sample types that scrapers know such a profile by.
 const PROFILES: [(&str, &[&str]); 5] = [
-    ("profile", &["samples", "cpu"]),
+    ("profile?seconds=10", &["samples", "cpu"]),
     (
         "allocs",
         &[
@@ -49,7 +45,7 @@ fn every_scrape_is_a_valid_profile() {
             scope.spawn(move || {
                 let begin = Instant::now();
                 for number in 0..(SCRAPES * soak()) as u32 {
-                    std::thread::sleep((interval() * number).saturating_sub(begin.elapsed()));
+                    std::thread::sleep((INTERVAL * number).saturating_sub(begin.elapsed()));
                     scrape(application, path, types);
                 }
             });
@@ -63,10 +59,7 @@ fn every_scrape_is_a_valid_profile() {
 ///
 /// If a scraper would take the target for broken.
 fn scrape(application: &Application, path: &str, types: &[&str]) {
-    let mut path = format!("/debug/pprof/{path}");
-    if path.ends_with("/profile") {
-        path += &format!("?seconds={}", interval().as_secs());
-    }
+    let path = format!("/debug/pprof/{path}");
     let answer = ask(application.address, "GET", &path, b"");
     assert_eq!(answer.status, 200, "{path}: {}", answer.text());
     let content_type = answer.header("content-type");
