@@ -124,7 +124,7 @@ fn child_whose_stack_has_holes() {
             coroutine::spin_on_stack(
                 (memory + 256 * KIB) as *mut u8,
                 (memory + 512 * KIB + 64) as *mut u8,
-                (600e6 * soak()) as u64,
+                (300e6 * soak()) as u64,
             );
         }
     });
@@ -333,7 +333,7 @@ fn child_that_forks_all_the_time() {
         let begun = Instant::now();
         let mut forks = 0;
         // Longer on a crowded machine.
-        while begun.elapsed() < Duration::from_secs(3) || forks <= 100 {
+        while begun.elapsed() < Duration::from_secs(2).mul_f64(soak()) || forks <= 100 {
             // SAFETY: the child does what a child may that was forked by glibc, and leaves by
             // `_exit`.
             let child = unsafe { libc::fork() };
@@ -358,7 +358,7 @@ fn child_that_forks_all_the_time() {
 #[test]
 #[ignore = "a child process"]
 fn child_of_many_recorders() {
-    let end = Instant::now() + Duration::from_secs(3);
+    let end = Instant::now() + Duration::from_secs(2).mul_f64(soak());
     let recorded = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {

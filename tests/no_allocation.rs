@@ -60,7 +60,7 @@ static TURN: Mutex<()> = Mutex::new(());
 fn the_handler_allocates_nothing() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     const THREADS: u32 = 4;
-    const CPU_A_THREAD: Duration = Duration::from_secs(2);
+    const CPU_A_THREAD: Duration = Duration::from_secs(1);
     let recording = sigprof::cpu::Profiler::new()
         .frequency_hz(1000)
         .start()

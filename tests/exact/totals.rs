@@ -118,7 +118,7 @@ fn thousands_of_threads_of_a_millisecond_are_in_the_total() {
 fn child_of_thousands_of_threads() {
     let measured = Measured::start(profiler(engine_argument(), 1000));
     let mut ran = Vec::new();
-    for _ in 0..(25.0 * soak()) as u32 {
+    for _ in 0..(15.0 * soak()) as u32 {
         ran.extend(burning("short", 100, MS));
     }
     let outcome = measured.stop();

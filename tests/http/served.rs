@@ -10,7 +10,7 @@ use sigprof::http::{Options, Server};
 
 use crate::work::{burn_sixty, burn_twenty_five};
 
-/// Two threads that work, and a server, until it is dropped.
+/// Two threads that work half of the time, and a server, until it is dropped.
 pub struct Served {
     pub server: Server,
     is_over: Arc<AtomicBool>,
@@ -30,6 +30,8 @@ impl Served {
             std::thread::spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     burn(Duration::from_millis(5));
+                    // The rest is left to who asks for profiles, and to other tests.
+                    std::thread::sleep(Duration::from_millis(5));
                 }
             })
         });

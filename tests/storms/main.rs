@@ -86,7 +86,7 @@ fn child_in_a_storm() {
     let libraries = libraries::Libraries::compile(directory.path());
     let measured = Measured::start(Profiler::new().frequency_hz(10_000).clock(clock));
     let weather = Weather {
-        end: Instant::now() + Duration::from_secs(3).mul_f64(soak()),
+        end: Instant::now() + Duration::from_secs(2).mul_f64(soak()),
         libraries,
     };
     let turns: Vec<u64> = thread::scope(|scope| {

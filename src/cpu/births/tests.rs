@@ -99,7 +99,7 @@ fn child_of_slow_births() {
         AFTER_LIST_NS.store(after_list * MS, Ordering::Relaxed);
         BEFORE_CLAIM_NS.store(before_claim * MS, Ordering::Relaxed);
         BEFORE_CLOCK_NS.store(before_clock * MS, Ordering::Relaxed);
-        for _ in 0..3 {
+        for _ in 0..(2.0 * process::soak()) as u32 {
             let armed = recording.stats().threads_armed;
             let threads: [_; 8] = std::array::from_fn(|i| {
                 std::thread::sleep(Duration::from_millis(after_list / 2));
