@@ -77,6 +77,12 @@ impl Error {
         }
     }
 
+    /// The same error, which says at which byte of the uncompressed bytes it was found.
+    pub(crate) fn at_byte(mut self, offset: u64) -> Self {
+        self.message += &format!(" (at byte {offset}, uncompressed)");
+        self
+    }
+
     /// The system's number for the error (`errno`), where it has one.
     #[cfg(feature = "capi")]
     pub(crate) fn os_error(&self) -> Option<i32> {

@@ -72,10 +72,6 @@ mod unwind;
 
 mod ring;
 
-#[cfg(fuzzing)]
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub mod profile;
 
 mod aggregate;
@@ -88,6 +84,10 @@ pub mod label;
 pub mod symbolize;
 
 pub mod format;
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub mod cpu;
 

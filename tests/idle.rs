@@ -188,7 +188,7 @@ fn child_that_forks_in_a_loop() {
         ..Held::once_named()
     };
     let mut recording = Some(recording);
-    for round in 0..(25.0 * soak()) as u32 {
+    for round in 0..(15.0 * soak()) as u32 {
         in_forked_child(|| {
             let inherited = recording.take();
             let at_first = Held::now();

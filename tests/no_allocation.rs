@@ -1,6 +1,8 @@
 //! The handler allocates nothing, and nothing that a thread runs of sigprof's when it begins and
 //! ends: a counting allocator, in a test binary of its own.
 
+#[path = "support/soak.rs"]
+mod soak;
 #[path = "support/work.rs"]
 mod work;
 
@@ -60,7 +62,7 @@ static TURN: Mutex<()> = Mutex::new(());
 fn the_handler_allocates_nothing() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     const THREADS: u32 = 4;
-    const CPU_A_THREAD: Duration = Duration::from_secs(1);
+    let cpu_of_a_thread = Duration::from_secs(1).mul_f64(soak::soak());
     let recording = sigprof::cpu::Profiler::new()
         .frequency_hz(1000)
         .start()
@@ -69,7 +71,7 @@ fn the_handler_allocates_nothing() {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 let before = CALLS.with(Cell::get);
-                work::burn(CPU_A_THREAD);
+                work::burn(cpu_of_a_thread);
                 // What the thread raises itself is a tick as well.
                 for _ in 0..100 {
                     // SAFETY: a signal to the calling thread.

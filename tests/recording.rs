@@ -546,7 +546,7 @@ fn child_that_forks() {
             });
         }
         let mut guard = profiler(10_000).start_to(&path).unwrap();
-        for round in 0..50 {
+        for round in 0..(25.0 * soak()) as u32 {
             let mut inherited = Some(guard);
             in_forked_child(|| {
                 let guard = inherited.take().unwrap();

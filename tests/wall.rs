@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use process::{child, skip, succeed};
+use process::{child, skip, soak, succeed};
 use sigprof::cpu::{Clock, Engine, Profiler, Recording, Stats, WallTime};
 use sigprof::profile::{LabelValue, ValueType};
 use sigprof::{ErrorKind, Profile};
@@ -235,7 +235,7 @@ fn child_of_sleepers() {
         let recording = start(100);
         wait_until_seen(&recording, SLEEPERS as u64);
         let (before, begun) = (recording.stats(), Instant::now());
-        thread::sleep(3 * SECOND);
+        thread::sleep((2 * SECOND).mul_f64(soak()));
         let after = recording.stats();
         let seconds = begun.elapsed().as_secs_f64();
         let looks = wall(&after).looks - wall(&before).looks;

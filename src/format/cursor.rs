@@ -27,6 +27,17 @@ impl Layout {
         }
     }
 
+    /// The address that these bytes begin with, if there are as many.
+    pub(super) fn address(self, bytes: &[u8]) -> Option<u64> {
+        let address = match (self.address_size, self.is_big_endian) {
+            (4, false) => u32::from_le_bytes(*bytes.first_chunk()?).into(),
+            (4, true) => u32::from_be_bytes(*bytes.first_chunk()?).into(),
+            (_, false) => u64::from_le_bytes(*bytes.first_chunk()?),
+            (_, true) => u64::from_be_bytes(*bytes.first_chunk()?),
+        };
+        Some(address)
+    }
+
     /// The number that these bytes are, 8 at most.
     fn number(self, bytes: &[u8]) -> u64 {
         let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
@@ -81,8 +92,9 @@ impl<'b> Cursor<'b> {
 
     /// A number of an address's size.
     pub(super) fn address(&mut self) -> Option<u64> {
-        let layout = self.layout;
-        Some(layout.number(self.bytes(layout.address_size)?))
+        let address = self.layout.address(self.rest())?;
+        self.offset += self.layout.address_size;
+        Some(address)
     }
 
     /// So many numbers of two bytes.

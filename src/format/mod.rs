@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod address_table;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod any;
 mod attribution;
 mod chunks;
 mod collapsed;
@@ -315,8 +317,8 @@ impl Profile {
         if bytes.starts_with(&[0x1f, 0x8b]) {
             return pprof::read_gzip(bytes, limit);
         }
-        if let Some(header) = cpuprofile::sniff(bytes) {
-            return cpuprofile::read(bytes, header, limit);
+        if let Some(slots) = cpuprofile::sniff(bytes) {
+            return cpuprofile::read(slots, limit);
         }
         if gmon::sniff(bytes) {
             return gmon::read(bytes, limit);

@@ -115,6 +115,70 @@ fn each_thing_that_readers_refuse_is_refused_with_its_name() {
 }
 
 #[test]
+fn errors_of_a_proto_say_at_which_byte_of_it() {
+    let types = field(1, &[8, 1, 16, 2]);
+    for (damage, expected) in [
+        (vec![0x0b], "wire type 3"),
+        (vec![0x12, 5, 1], "ends inside"),
+        (vec![0x80], "ends inside a number"),
+        (field(2, &[0x12]), "sample[0]"),
+        (types.clone(), "a sample_type comes twice"),
+    ] {
+        let bytes = [types.clone(), field(6, b""), damage].concat();
+        for bytes in [gzip(&bytes), bytes] {
+            let error = Profile::read(&bytes).unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected:?}: {error}");
+            assert!(error.ends_with("(at byte 8, uncompressed)"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn errors_of_a_gperftools_file_say_where() {
+    let bytes_of = |slots: &[u64], slot_size: usize, is_big_endian: bool| {
+        let mut bytes = Vec::new();
+        for slot in slots {
+            match is_big_endian {
+                true => bytes.extend_from_slice(&slot.to_be_bytes()[8 - slot_size..]),
+                false => bytes.extend_from_slice(&slot.to_le_bytes()[..slot_size]),
+            }
+        }
+        bytes
+    };
+    const HEADER: [u64; 5] = [0, 3, 0, 10_000, 0];
+    let with = |slots: &[u64]| [&HEADER, slots].concat();
+    // The slots, which of them is wrong, and how.
+    let cases: [(Vec<u64>, usize, &str); 11] = [
+        (vec![0, 3, 0], 3, "its end, inside the header"),
+        (vec![0, 3, 0, 10_000], 4, "its end, inside the header"),
+        (vec![0, 9, 0, 10_000, 0], 5, "its end, inside the header"),
+        (vec![0, 3, 1, 10_000, 0], 2, "a Java program's"),
+        (vec![0, 3, 7, 10_000, 0], 2, "the unknown version 7"),
+        (vec![0, 3, 0, 0, 0], 3, "a sampling period of 0"),
+        (with(&[1]), 5, "a record that ends too early"),
+        (with(&[1, 2, 3]), 5, "a record that is longer"),
+        (with(&[1, 1, 64, 0, 2, 64, 65]), 8, "has the count 0"),
+        (with(&[1, 1, 64, 0, 1, 64]), 8, "has the count 0"),
+        (with(&[1, 1, 64, 1, 0]), 8, "has no addresses"),
+    ];
+    for (slots, wrong, expected) in cases {
+        for (slot_size, is_big_endian) in [(8, false), (8, true), (4, false), (4, true)] {
+            let bytes = bytes_of(&slots, slot_size, is_big_endian);
+            let error = Profile::read(&bytes).unwrap_err().to_string();
+            let place = format!(" at byte {} ", wrong * slot_size);
+            assert!(error.contains(&place), "{place:?}: {error}");
+            assert!(error.contains(expected), "{expected:?}: {error}");
+        }
+    }
+    let bytes = bytes_of(&with(&[1 << 63, 1, 64]), 8, false);
+    let error = Profile::read(&bytes).unwrap_err().to_string();
+    assert!(
+        error.contains("at byte 40 a record that has a count out of range"),
+        "{error}"
+    );
+}
+
+#[test]
 fn ids_need_not_be_in_order() {
     let big = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
     let bytes = [
@@ -315,6 +379,11 @@ proptest! {
         read(&gzip(&bytes));
         read(&[[0; 8].as_slice(), &3u64.to_le_bytes(), &[0; 8], &bytes].concat());
     }
+}
+
+proptest! {
+    // Files that only differ in their damage: `format/any.rs` has more of those.
+    #![proptest_config(ProptestConfig::with_cases((128.0 * soak()) as u32))]
 
     #[test]
     fn damaged_files_do_not_panic(

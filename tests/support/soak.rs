@@ -1,5 +1,6 @@
 //! How much a test does: enough to find a defect in `scripts/test`, and all there is in
 //! `scripts/soak`.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 /// How many times as much as usual a test is to do: `SIGPROF_SOAK`, which `scripts/soak` sets, and
 /// 1 otherwise.

@@ -1,10 +1,13 @@
 //! gperftools CPU profile -> `Profile`.
 
-use crate::Result;
+use std::fmt::Display;
+
 use crate::format::address_table::AddressTable;
+use crate::format::cursor::Layout;
 use crate::format::mapped_objects::{self, MappedObjects};
 use crate::format::{NO_STACK, charge, invalid, too_large};
 use crate::profile::{LocationId, Profile, ValueType};
+use crate::{Error, Result};
 
 /// More header slots than any version would have.
 const MAX_HEADER_SLOTS: u64 = 1024;
@@ -13,37 +16,45 @@ const MAX_HEADER_SLOTS: u64 = 1024;
 pub(in crate::format) const DROP_FRAMES: &str = "ProfileData::Add|ProfileData::prof_handler|CpuProfiler::prof_handler|\
                            __pthread_sighandler|__restore";
 
-/// How the slots of a file are to be read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::format) struct Header {
-    slot_size: usize,
-    is_big_endian: bool,
+/// The slots that a file consists of, each the size of an address.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::format) struct Slots<'b> {
+    bytes: &'b [u8],
+    layout: Layout,
 }
 
-impl Header {
-    fn slot(self, bytes: &[u8], index: usize) -> Option<u64> {
-        let bytes = bytes.get(index.checked_mul(self.slot_size)?..)?;
-        let slot = match (self.slot_size, self.is_big_endian) {
-            (4, false) => u32::from_le_bytes(*bytes.first_chunk()?).into(),
-            (4, true) => u32::from_be_bytes(*bytes.first_chunk()?).into(),
-            (_, false) => u64::from_le_bytes(*bytes.first_chunk()?),
-            (_, true) => u64::from_be_bytes(*bytes.first_chunk()?),
-        };
-        Some(slot)
+impl<'b> Slots<'b> {
+    fn get(self, index: usize) -> Option<u64> {
+        let offset = index.checked_mul(self.layout.address_size)?;
+        self.layout.address(self.bytes.get(offset..)?)
+    }
+
+    /// How many there are, whole ones.
+    fn count(self) -> usize {
+        self.bytes.len() / self.layout.address_size
+    }
+
+    /// What begins in the place of a slot.
+    fn rest(self, index: usize) -> &'b [u8] {
+        let offset = index.saturating_mul(self.layout.address_size);
+        self.bytes.get(offset..).unwrap_or_default()
+    }
+
+    /// The error of what begins with a slot: `reason` goes on after "at byte N".
+    fn refuse(self, index: usize, reason: impl Display) -> Error {
+        let offset = index.saturating_mul(self.layout.address_size);
+        invalid(format!(
+            "the gperftools CPU profile has at byte {offset} {reason}"
+        ))
     }
 }
 
 /// Recognizes a file of this format, of any width and byte order, by its first two slots.
-pub(in crate::format) fn sniff(bytes: &[u8]) -> Option<Header> {
-    let kinds = [(8, false), (8, true), (4, false), (4, true)];
-    let headers = kinds.map(|(slot_size, is_big_endian)| Header {
-        slot_size,
-        is_big_endian,
-    });
-    headers.into_iter().find(|header| {
-        header.slot(bytes, 0) == Some(0)
-            && matches!(header.slot(bytes, 1), Some(3..=MAX_HEADER_SLOTS))
-    })
+pub(in crate::format) fn sniff(bytes: &[u8]) -> Option<Slots<'_>> {
+    let kinds = Layout::ALL.map(|layout| Slots { bytes, layout });
+    kinds
+        .into_iter()
+        .find(|slots| slots.get(0) == Some(0) && matches!(slots.get(1), Some(3..=MAX_HEADER_SLOTS)))
 }
 
 /// Bytes of memory that a record takes until it is a sample of a stack of its own.
@@ -93,36 +104,33 @@ impl Records {
     }
 }
 
-pub(in crate::format) fn read(bytes: &[u8], header: Header, mut memory: u64) -> Result<Profile> {
+pub(in crate::format) fn read(slots: Slots, mut memory: u64) -> Result<Profile> {
     let slot = |index| {
-        header.slot(bytes, index).ok_or_else(|| {
-            invalid("the gperftools CPU profile was cut off: it ends inside a record or the header")
-        })
+        let cut_off = || slots.refuse(slots.count(), "its end, inside the header: it was cut off");
+        slots.get(index).ok_or_else(cut_off)
     };
     let first_record = 2 + slot(1)? as usize;
     match slot(2)? {
         0 => {}
         1 => {
-            return Err(invalid(
-                "this is a CPU profile of a Java program, whose frames are no addresses: it is not supported",
+            return Err(slots.refuse(
+                2,
+                "the version of a Java program's, whose frames are no addresses: such a profile is \
+                 not supported",
             ));
         }
         version => {
-            return Err(invalid(format!(
-                "the gperftools CPU profile has the unknown version {version}"
-            )));
+            return Err(slots.refuse(2, format_args!("the unknown version {version}")));
         }
     }
     let period = i64::try_from(slot(3)?)
         .ok()
         .and_then(|us| us.checked_mul(1_000))
         .filter(|&ns| ns > 0)
-        .ok_or_else(|| {
-            invalid("the gperftools CPU profile has a sampling period of 0, or one out of range")
-        })?;
+        .ok_or_else(|| slots.refuse(3, "a sampling period of 0, or one out of range"))?;
     slot(first_record - 1)?;
 
-    let (mut records, text) = read_records(bytes, header, first_record, &mut memory)?;
+    let (mut records, text) = read_records(slots, first_record, &mut memory)?;
     let objects = mapped_objects::parse(text, &mut memory)?;
     if !objects.is_exact {
         drop_trampolines(&mut records);
@@ -131,44 +139,40 @@ pub(in crate::format) fn read(bytes: &[u8], header: Header, mut memory: u64) -> 
 }
 
 fn read_records<'b>(
-    bytes: &'b [u8],
-    header: Header,
+    slots: Slots<'b>,
     mut next: usize,
     memory: &mut u64,
 ) -> Result<(Records, &'b [u8])> {
-    let slots = bytes.len() / header.slot_size;
     let mut read = Records::default();
     loop {
-        let damaged = |what: &str| {
-            invalid(format!(
-                "record {} of the gperftools CPU profile {what}: the file is damaged or was cut off",
-                read.records.len()
-            ))
+        let damaged = |reason: &str| {
+            let what = "a record that";
+            let why = "the file is damaged or was cut off";
+            slots.refuse(next, format_args!("{what} {reason}: {why}"))
         };
-        if next * header.slot_size == bytes.len() {
+        if slots.rest(next).is_empty() {
             return Ok((read, &[])); // a flush leaves neither trailer nor text
         }
-        let (count, len) = header
-            .slot(bytes, next)
-            .zip(header.slot(bytes, next + 1))
+        let (count, len) = slots
+            .get(next)
+            .zip(slots.get(next + 1))
             .ok_or_else(|| damaged("ends too early"))?;
-        next += 2;
-        let len = usize::try_from(len).ok().filter(|&len| len <= slots - next);
+        let stack = next + 2;
+        let left = slots.count() - stack;
+        let len = usize::try_from(len).ok().filter(|&len| len <= left);
         let len = len.ok_or_else(|| damaged("is longer than the file"))?;
-        let stack = next..next + len;
-        next += len;
+        let end = stack + len;
         match (count, len) {
-            (0, 1) if header.slot(bytes, stack.start) == Some(0) => {
-                return Ok((read, &bytes[next * header.slot_size..]));
-            }
+            (0, 1) if slots.get(stack) == Some(0) => return Ok((read, slots.rest(end))),
             (0, _) => return Err(damaged("has the count 0")),
             (_, 0) => return Err(damaged("has no addresses")),
             _ => {}
         }
         let count = i64::try_from(count).map_err(|_| damaged("has a count out of range"))?;
+        next = end;
         charge(memory, RECORD_MEMORY + len * ADDRESS_MEMORY)?;
         let start = read.addresses.len();
-        let pcs = stack.filter_map(|i| header.slot(bytes, i)).enumerate();
+        let pcs = (stack..end).filter_map(|i| slots.get(i)).enumerate();
         // Return addresses become addresses of their calls.
         let addresses = pcs.map(|(depth, pc)| pc.saturating_sub(u64::from(depth > 0)));
         read.addresses.extend(addresses);

@@ -1,5 +1,6 @@
 //! What the bins of a histogram count.
 
+use super::NAME;
 use crate::profile::{Profile, ValueType};
 
 pub(super) const NS_PER_S: i64 = 1_000_000_000;
@@ -70,10 +71,10 @@ impl Dimension {
             return (Self::time(rate), scale(rate));
         }
         let of_unit = |(name, units): (&str, i128)| {
-            let first = name.bytes().find(u8::is_ascii_graphic);
+            let name = plain(name);
             let dimension = Self {
-                name: name.to_owned(),
-                abbreviation: first.unwrap_or(b'?'),
+                abbreviation: name.as_bytes()[0],
+                name,
                 rate: 1,
             };
             (dimension, Scale { counts: 1, units })
@@ -102,6 +103,15 @@ impl Scale {
             u64::try_from(count).unwrap_or(u64::MAX)
         })
     }
+}
+
+/// Of a name, what a histogram has room for and any reader takes for text: characters of ASCII, one
+/// at least, of which the first is no space.
+fn plain(name: &str) -> String {
+    let is_text = |c: char| c == ' ' || c.is_ascii_graphic();
+    let plain = |c: char| if is_text(c) { c } else { '?' };
+    let name: String = name.trim_start().chars().map(plain).take(NAME).collect();
+    if name.is_empty() { "?".into() } else { name }
 }
 
 /// How many nanoseconds a unit of time has.

@@ -14,12 +14,12 @@ use super::messages::{self, field};
 use super::samples::Samples;
 use super::strings::Strings;
 use super::wire::{Fields, Value, not_a_profile, varint};
-use crate::Result;
 use crate::format::{charge, invalid};
 use crate::profile::{
     Function, FunctionId, Label, LabelValue, Line, Location, Mapping, MappingId, Profile, StringId,
     ValueType,
 };
+use crate::{Error, Result};
 
 pub(super) fn read(reader: &mut impl BufRead, limit: u64) -> Result<Profile> {
     let mut tables = Tables {
@@ -27,10 +27,19 @@ pub(super) fn read(reader: &mut impl BufRead, limit: u64) -> Result<Profile> {
         ..Tables::default()
     };
     let mut fields = Fields::new(reader, limit);
-    while let Some((number, value)) = fields.next()? {
-        tables.add(number, value, fields.payload())?;
+    loop {
+        let begin = fields.offset();
+        let mut add_next = || {
+            let Some((number, value)) = fields.next()? else {
+                return Ok(false);
+            };
+            tables.add(number, value, fields.payload())?;
+            Ok(true)
+        };
+        if !add_next().map_err(|error: Error| error.at_byte(begin))? {
+            return tables.finish();
+        }
     }
-    tables.finish()
 }
 
 /// The messages of a profile as they were read.

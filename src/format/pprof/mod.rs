@@ -38,6 +38,7 @@ pub(super) fn write_uncompressed(
 
 pub(super) fn read_gzip(bytes: &[u8], limit: u64) -> Result<Profile> {
     let mut rest = bytes;
+    let offset = |rest: &[u8]| bytes.len() - rest.len();
     let gzip = GzDecoder::new(&mut rest);
     let mut reader = std::io::BufReader::with_capacity(1 << 16, gzip);
     let profile = decode::read(&mut reader, limit);
@@ -45,18 +46,21 @@ pub(super) fn read_gzip(bytes: &[u8], limit: u64) -> Result<Profile> {
     drop(reader);
     // The first member alone is often no profile, so this comes before what is wrong with it.
     if is_at_end && rest.starts_with(&[0x1f, 0x8b]) {
-        return Err(invalid(
-            "the profile is a gzip of several members, as when compressed files are put one after the other: a \
-             profile is one gzip stream; uncompress it and read that, or read profiles one by one",
-        ));
+        return Err(invalid(format!(
+            "the profile is a gzip of several members, the second at byte {}, as when compressed files are put one \
+             after the other: a profile is one gzip stream; uncompress it and read that, or read profiles one by one",
+            offset(rest)
+        )));
     }
     let profile = profile?;
     // decode::read went to the end of the stream, so that its checksum has been compared.
     debug_assert!(is_at_end);
     if !rest.is_empty() {
         return Err(invalid(format!(
-            "{} bytes follow the gzip stream of the profile: a profile is one gzip stream and nothing else",
-            rest.len()
+            "{} bytes follow the gzip stream of the profile, which ends at byte {}: a profile is one gzip stream and \
+             nothing else",
+            rest.len(),
+            offset(rest)
         )));
     }
     Ok(profile)

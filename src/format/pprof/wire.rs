@@ -35,6 +35,11 @@ impl<'r, R: BufRead> Fields<'r, R> {
         }
     }
 
+    /// Bytes from the first one.
+    pub(super) fn offset(&self) -> u64 {
+        self.limit - self.left
+    }
+
     /// The number and value of the next field; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<(u32, Value)>> {
         if self.buffer()?.is_empty() {
