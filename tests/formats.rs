@@ -9,7 +9,6 @@ mod formats {
     mod real_readers;
     mod round_trip;
     mod samples;
-    mod speed;
 }
 #[path = "support/large.rs"]
 mod large;

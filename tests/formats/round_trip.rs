@@ -1,12 +1,13 @@
 //! What our readers read is what our writers wrote.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::prelude::*;
-use sigprof::profile::{Location, ValueType};
+use sigprof::profile::{Location, LocationId, Mapping, ValueType};
 use sigprof::{ErrorKind, Format, Profile};
 
-use super::samples::{any_profile, by_hand};
+use super::samples::{any_profile, any_profile_with, by_hand};
 use crate::large::large;
 
 fn write(profile: &Profile, format: Format) -> Vec<u8> {
@@ -239,6 +240,73 @@ fn a_java_profile_is_refused_with_a_sentence() {
     assert!(error.to_string().contains("Java"), "{error}");
 }
 
+/// The names of each sample's frames, outermost first, and the sum of their values.
+fn named_stacks(profile: &Profile, index: usize) -> BTreeMap<Vec<String>, i64> {
+    let frames = |id: &LocationId| {
+        let location = profile.location(*id);
+        let without_name = || match location.address {
+            0 => "[unknown]".to_owned(),
+            address => format!("{address:#x}"),
+        };
+        let name = |line: &sigprof::profile::Line| match profile
+            .string(profile.function(line.function).name)
+        {
+            "" => without_name(),
+            name => name.to_owned(),
+        };
+        let mut names: Vec<_> = location.lines.iter().map(name).collect();
+        if names.is_empty() {
+            names.push(without_name());
+        }
+        names
+    };
+    let mut sums = BTreeMap::new();
+    for sample in profile.samples() {
+        let mut names: Vec<_> = sample.stack.iter().flat_map(frames).collect();
+        names.reverse();
+        *sums.entry(names).or_default() += sample.values[index];
+    }
+    sums.retain(|_, sum| *sum != 0);
+    sums
+}
+
+/// Where an executable lies that is linked to its addresses, and a library.
+const PROGRAM: Range<u64> = 0x40_0000..0x40_4000;
+const LIBRARY: Range<u64> = 0x7f00_0000_0000..0x7f00_0000_4000;
+
+fn code_address() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => PROGRAM, 4 => 0x40_0100..0x40_0110u64, 1 => LIBRARY]
+}
+
+/// Samples of one value each in the two.
+fn profile_of_two_objects(samples: &[(Vec<u64>, i64)]) -> Profile {
+    let mut profile = Profile::new(vec![ValueType::new("turns", "count")]);
+    let objects = [
+        (PROGRAM, "/nowhere/program"),
+        (LIBRARY, "/nowhere/library.so"),
+    ];
+    let mappings = objects.map(|(range, name)| {
+        profile.push_mapping(Mapping {
+            memory_start: range.start,
+            memory_limit: range.end,
+            filename: name.to_owned(),
+            ..Mapping::default()
+        })
+    });
+    for (addresses, value) in samples {
+        let location = |address: &u64| {
+            profile.push_location(Location {
+                mapping: Some(mappings[usize::from(!PROGRAM.contains(address))]),
+                address: *address,
+                ..Location::default()
+            })
+        };
+        let stack: Vec<_> = addresses.iter().map(location).collect();
+        profile.push_sample(&stack, &[*value], &[]);
+    }
+    profile
+}
+
 proptest! {
     #[test]
     fn profile_proto_holds_all_of_any_profile(profile in any_profile()) {
@@ -295,5 +363,56 @@ proptest! {
         prop_assert_eq!(counts(&back, 0), expected);
         prop_assert_eq!(mapping_lines(&back), mapping_lines(&profile));
         prop_assert_eq!(through(&back, Format::CpuProfile), back);
+    }
+
+    #[test]
+    fn collapsed_stacks_hold_the_names_and_one_value_of_any_profile(
+        profile in any_profile_with(-1_000..1_000i64),
+    ) {
+        let stacks = named_stacks(&profile, profile.default_sample_index());
+        // A text without lines says nothing, not even what it is.
+        prop_assume!(!stacks.is_empty());
+        let back = through(&profile, Format::Collapsed);
+        prop_assert_eq!(named_stacks(&back, 0), stacks);
+        prop_assert_eq!(through(&back, Format::Collapsed), back);
+    }
+
+    #[test]
+    fn a_gmon_file_holds_what_lies_in_the_executable_of_any_profile(
+        samples in prop::collection::vec(
+            (prop::collection::vec(code_address(), 0..6), 0i64..200_000),
+            0..20,
+        ),
+    ) {
+        let profile = profile_of_two_objects(&samples);
+        let mut expected: BTreeMap<Vec<u64>, [i64; 2]> = BTreeMap::new();
+        for (stack, value) in &samples {
+            let mut add = |stack, of_bin, of_arc| {
+                let values = expected.entry(stack).or_default();
+                *values = [values[0] + of_bin, values[1] + of_arc];
+            };
+            if let Some(leaf) = stack.first().filter(|leaf| PROGRAM.contains(leaf)) {
+                // A bin is two bytes of code.
+                add(vec![leaf & !1], *value, 0);
+            }
+            let mut calls: Vec<_> = stack.windows(2).collect();
+            calls.sort_unstable();
+            calls.dedup();
+            calls.retain(|call| call.iter().all(|address| PROGRAM.contains(address)));
+            calls.into_iter().for_each(|call| add(call.to_vec(), 0, *value));
+        }
+        expected.retain(|_, values| *values != [0; 2]);
+
+        let back = through(&profile, Format::Gmon);
+        prop_assert_eq!(&back.sample_types()[0], &ValueType::new("turns", "count"));
+        let mut found: BTreeMap<Vec<u64>, [i64; 2]> = BTreeMap::new();
+        for sample in back.samples() {
+            let address = |id: &LocationId| back.location(*id).address;
+            let values = found.entry(sample.stack.iter().map(address).collect()).or_default();
+            values[0] += sample.values[0];
+            values[1] += sample.values.get(1).copied().unwrap_or(0);
+        }
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(through(&back, Format::Gmon), back);
     }
 }

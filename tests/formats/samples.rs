@@ -135,6 +135,11 @@ fn number() -> impl Strategy<Value = i64> {
 
 /// Any profile that profile.proto can hold.
 pub fn any_profile() -> impl Strategy<Value = Profile> {
+    any_profile_with(number())
+}
+
+/// Any profile whose samples have such values.
+pub fn any_profile_with(value: impl Strategy<Value = i64>) -> impl Strategy<Value = Profile> {
     let header = (
         prop::collection::vec(("[a-z]{1,4}", "[a-z]{1,4}"), 1..4),
         prop::collection::vec(text(), 7),
@@ -159,7 +164,7 @@ pub fn any_profile() -> impl Strategy<Value = Profile> {
         prop::collection::vec(
             (
                 prop::collection::vec(any::<u8>(), 0..6),
-                prop::collection::vec(number(), 3),
+                prop::collection::vec(value, 3),
                 prop::collection::vec((text(), text(), number(), any::<bool>()), 0..3),
             ),
             0..12,
