@@ -11,7 +11,6 @@ use sigprof::{Format, Profile};
 #[path = "../tests/support/large.rs"]
 mod large;
 #[path = "../tests/support/work.rs"]
-#[allow(dead_code, reason = "a part of it is used")]
 mod work;
 
 use work::thread_cpu;

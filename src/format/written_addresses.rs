@@ -42,7 +42,11 @@ impl WrittenAddresses {
         for (i, location) in locations.iter().enumerate() {
             let id = LocationId(i as u32);
             let canonical = match location.address {
-                0 => addresses.placeholder(name_of(profile, location)),
+                0 => {
+                    let placeholder = addresses.placeholder(name_of(profile, location));
+                    addresses.of_location[i] = addresses.of(placeholder);
+                    placeholder
+                }
                 address => *first.entry(address).or_insert(id),
             };
             addresses.canonical.push(canonical);
@@ -50,7 +54,16 @@ impl WrittenAddresses {
         addresses
     }
 
-    /// What a location is written as.
+    /// Whether stacks of these locations are written as chains of addresses that differ, because no
+    /// two locations are written alike, wherever they are in a stack.
+    pub(super) fn tell_stacks_apart(&self) -> bool {
+        let mut canonical = self.canonical.clone();
+        canonical.sort_unstable();
+        let is_once = canonical.windows(2).all(|pair| pair[0] != pair[1]);
+        is_once && !self.of_location.contains(&u64::MAX)
+    }
+
+    /// The address that a location is written as.
     pub(super) fn of(&self, id: LocationId) -> u64 {
         self.of_location[id.index()]
     }

@@ -330,6 +330,11 @@ impl Profile {
         self.samples.values.extend_from_slice(values);
     }
 
+    /// Makes room for this many more stacks, which have so many locations together.
+    pub(crate) fn reserve_stacks(&mut self, stacks: usize, locations: usize) {
+        self.stacks.reserve(stacks, locations);
+    }
+
     /// Makes room for this many more samples.
     pub(crate) fn reserve_samples(&mut self, additional: usize) {
         self.samples.stacks.reserve_exact(additional);

@@ -55,6 +55,22 @@ impl<T: Copy + Eq + Hash> SliceTable<T> {
 }
 
 impl<T> SliceTable<T> {
+    /// Makes room for this many more items in the buffer, and for so many more slices.
+    pub(crate) fn reserve(&mut self, slices: usize, items: usize)
+    where
+        T: Copy + Eq + Hash,
+    {
+        let Self {
+            items: known,
+            ends,
+            index,
+            hasher,
+        } = self;
+        index.reserve(slices, |&i| hasher.hash_one(at(known, ends, i)));
+        ends.reserve(slices);
+        known.reserve(items);
+    }
+
     /// The slice of a number that `intern` gave out.
     pub(crate) fn get(&self, id: u32) -> &[T] {
         at(&self.items, &self.ends, id)

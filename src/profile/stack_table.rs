@@ -24,6 +24,10 @@ impl StackTable {
         self.0.get(id.0)
     }
 
+    pub(super) fn reserve(&mut self, stacks: usize, locations: usize) {
+        self.0.reserve(stacks, locations);
+    }
+
     /// The locations of all stacks, one stack after the other.
     pub(crate) fn locations(&self) -> &[LocationId] {
         self.0.items()

@@ -29,6 +29,13 @@ impl<'b> Slots<'b> {
         self.layout.address(self.bytes.get(offset..)?)
     }
 
+    /// So many from a slot on, as far as they are there.
+    fn iter(self, index: usize, count: usize) -> impl Iterator<Item = u64> {
+        let size = self.layout.address_size;
+        let bytes = self.rest(index).chunks_exact(size).take(count);
+        bytes.map(move |bytes| self.layout.address(bytes).unwrap_or_default())
+    }
+
     /// How many there are, whole ones.
     fn count(self) -> usize {
         self.bytes.len() / self.layout.address_size
@@ -172,10 +179,11 @@ fn read_records<'b>(
         next = end;
         charge(memory, RECORD_MEMORY + len * ADDRESS_MEMORY)?;
         let start = read.addresses.len();
-        let pcs = (stack..end).filter_map(|i| slots.get(i)).enumerate();
+        read.addresses.extend(slots.iter(stack, len));
         // Return addresses become addresses of their calls.
-        let addresses = pcs.map(|(depth, pc)| pc.saturating_sub(u64::from(depth > 0)));
-        read.addresses.extend(addresses);
+        for address in &mut read.addresses[start + 1..] {
+            *address = address.saturating_sub(1);
+        }
         let position = |index| u32::try_from(index).map_err(|_| too_large());
         read.records.push(Record {
             count,
@@ -253,6 +261,8 @@ fn build(
     }
     table.locate(objects, &mut profile);
     profile.reserve_samples(read.records.len());
+    let addresses = read.records.iter().map(|record| record.range().len());
+    profile.reserve_stacks(read.records.len(), addresses.sum());
     let mut stack = Vec::new();
     for record in &read.records {
         stack.clear();

@@ -1,5 +1,6 @@
 //! `Profile` -> gperftools CPU profile.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use crate::format::chunks::Chunks;
@@ -14,19 +15,16 @@ const TRAILER: [u64; 3] = [0, 1, 0];
 pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), WriteError> {
     let records = records(profile)?;
     let mut out = Chunks::new(out);
-    put(&mut out, &records.header)?;
-    let mut record = Vec::new();
+    put(&mut out, records.header.into_iter())?;
     for (stack, count) in records.iter() {
-        record.clear();
-        record.extend([count as u64, stack.len() as u64]);
-        for (depth, location) in stack.iter().enumerate() {
-            let address = records.addresses.of(*location);
-            // Where an address is one of a call, the slot is that of its return.
-            record.push(address + u64::from(depth > 0));
-        }
-        put(&mut out, &record)?;
+        put(&mut out, [count as u64, stack.len() as u64].into_iter())?;
+        // Where an address is one of a call, the slot is that of its return.
+        let slot = |(depth, location): (usize, &LocationId)| {
+            records.addresses.of(*location) + u64::from(depth > 0)
+        };
+        put(&mut out, stack.iter().enumerate().map(slot))?;
     }
-    put(&mut out, &TRAILER)?;
+    put(&mut out, TRAILER.into_iter())?;
     let placeholders = records.addresses.placeholders();
     let text = mapped_objects::print(profile.mappings(), placeholders);
     out.buffer.extend_from_slice(text.as_bytes());
@@ -42,7 +40,7 @@ pub(in crate::format) fn size_before_text(profile: &Profile) -> Result<usize, Wr
 }
 
 /// The profile as the format has it.
-fn records(profile: &Profile) -> Result<Records, WriteError> {
+fn records(profile: &Profile) -> Result<Records<'_>, WriteError> {
     let is_count = |t: &crate::profile::ValueType| t.r#type == "samples" && t.unit == "count";
     let index = profile.sample_types().iter().position(is_count);
     let index = index.ok_or_else(|| {
@@ -61,15 +59,16 @@ fn records(profile: &Profile) -> Result<Records, WriteError> {
 }
 
 /// What a file holds before its text.
-struct Records {
+struct Records<'p> {
     header: [u64; HEADER_SLOTS],
-    stacks: StackTable,
+    /// Stacks that have no addresses in common with another one.
+    stacks: Cow<'p, StackTable>,
     /// Of each stack.
     counts: Vec<i64>,
     addresses: WrittenAddresses,
 }
 
-impl Records {
+impl Records<'_> {
     /// Stacks and their counts.
     fn iter(&self) -> impl Iterator<Item = (&[LocationId], i64)> {
         let counts = self.counts.iter().enumerate();
@@ -100,27 +99,53 @@ fn period_us(profile: &Profile) -> Result<u64, WriteError> {
 }
 
 /// Sums the samples of equal chains of addresses.
-fn sum(
-    profile: &Profile,
+fn sum<'p>(
+    profile: &'p Profile,
     index: usize,
     addresses: &mut WrittenAddresses,
-) -> Result<(StackTable, Vec<i64>), WriteError> {
+) -> Result<(Cow<'p, StackTable>, Vec<i64>), WriteError> {
     let mut by_stack = vec![0i64; profile.stacks().len()];
     for sample in profile.samples() {
         let count = &mut by_stack[sample.stack_id.index()];
         *count = count.saturating_add(sample.values[index]);
     }
-    // Stacks that differ may have equal addresses, as those of locations that differ in their
-    // lines.
+    let has_empty = (0..by_stack.len()).any(|i| stack_of(profile, i).is_empty());
+    let (stacks, counts) = match addresses.tell_stacks_apart() && !has_empty {
+        true => (Cow::Borrowed(profile.stacks()), by_stack),
+        false => {
+            let (stacks, counts) = unite(profile, &by_stack, addresses);
+            (Cow::Owned(stacks), counts)
+        }
+    };
+    match counts.iter().any(|&count| count < 0) {
+        false => Ok((stacks, counts)),
+        true => Err(WriteError::unfit(
+            "a gperftools CPU profile holds positive counts, and this profile has negative ones: \
+             write it as .pb.gz",
+        )),
+    }
+}
+
+fn stack_of(profile: &Profile, index: usize) -> &[LocationId] {
+    profile.stacks().get(StackId(index as u32))
+}
+
+/// Stacks that differ may have equal addresses, as those of locations that differ in their lines:
+/// makes them one.
+fn unite(
+    profile: &Profile,
+    by_stack: &[i64],
+    addresses: &mut WrittenAddresses,
+) -> (StackTable, Vec<i64>) {
     let mut stacks = StackTable::default();
     let mut counts: Vec<i64> = Vec::new();
     let mut canonical = Vec::new();
-    for (i, count) in by_stack.into_iter().enumerate() {
+    for (i, &count) in by_stack.iter().enumerate() {
         if count == 0 {
             continue;
         }
         canonical.clear();
-        match profile.stacks().get(StackId(i as u32)) {
+        match stack_of(profile, i) {
             [] => canonical.push(addresses.no_stack()),
             [leaf, callers @ ..] => {
                 canonical.push(addresses.canonical(*leaf));
@@ -133,18 +158,20 @@ fn sum(
         }
         counts[stack] = counts[stack].saturating_add(count);
     }
-    match counts.iter().any(|&count| count < 0) {
-        false => Ok((stacks, counts)),
-        true => Err(WriteError::unfit(
-            "a gperftools CPU profile holds positive counts, and this profile has negative ones: \
-             write it as .pb.gz",
-        )),
-    }
+    (stacks, counts)
 }
 
-fn put<W: Write>(out: &mut Chunks<W>, slots: &[u64]) -> Result<(), WriteError> {
-    for slot in slots {
-        out.buffer.extend_from_slice(&slot.to_ne_bytes());
+/// Puts slots behind what is there.
+fn put<W: Write>(
+    out: &mut Chunks<W>,
+    slots: impl ExactSizeIterator<Item = u64>,
+) -> Result<(), WriteError> {
+    let begin = out.buffer.len();
+    let size = size_of::<u64>();
+    out.buffer.resize(begin + slots.len() * size, 0);
+    let places = out.buffer[begin..].chunks_exact_mut(size);
+    for (place, slot) in places.zip(slots) {
+        place.copy_from_slice(&slot.to_ne_bytes());
     }
     out.drain()
 }

@@ -7,6 +7,7 @@
 //!
 //! Source: GNU binutils, `gprof/gmon_out.h`, `gprof/gmon_io.c`, `gprof/hist.c`.
 
+mod arcs;
 mod dimension;
 mod executable;
 mod histogram;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
+use super::arcs::arcs;
 use super::dimension::{Dimension, Scale};
 use super::executable::Executable;
 use super::histogram::{BIN, Histogram, histograms};
@@ -34,15 +35,15 @@ pub(super) fn records(
             bins: vec![0],
         });
     }
-    let arcs = (sums.arcs.iter()).map(|(&(from, to), &count)| Arc { from, to, count });
+    let remark = sums.remark(executable.name());
     let blocks = (sums.samples.iter()).map(|(&address, &count)| Block { address, count });
     let records = Records {
         dimension,
         histograms,
-        arcs: arcs.collect(),
         blocks: has_blocks.then(|| blocks.collect()),
+        arcs: sums.arcs,
     };
-    Ok((records, sums.remark(executable.name())))
+    Ok((records, remark))
 }
 
 /// What of a profile lies in the executable, by the linker's addresses.
@@ -53,7 +54,7 @@ struct Sums {
     /// How many samples were taken there.
     samples: BTreeMap<u64, u64>,
     /// In how many samples a place in a caller was seen to have called an address.
-    arcs: BTreeMap<(u64, u64), u64>,
+    arcs: Vec<Arc>,
     /// All that was spent, and what of that was spent elsewhere.
     total: i64,
     elsewhere: i64,
@@ -66,14 +67,12 @@ impl Sums {
             .iter()
             .map(|location| executable.link_address(location))
             .collect();
-        let functions = entry_of_functions(profile, &addresses);
+        let by_stack = of_stacks(profile, index)?;
         let mut sums = Self::default();
-        let mut arcs = Vec::new();
-        for (i, (value, samples)) in of_stacks(profile, index)?.into_iter().enumerate() {
-            let stack = profile.stacks().get(StackId(i as u32));
-            let at = |depth: usize| addresses[stack.get(depth)?.index()];
+        for (i, &(value, samples)) in by_stack.iter().enumerate() {
             sums.total = sums.total.saturating_add(value);
-            match at(0) {
+            let leaf = profile.stacks().get(StackId(i as u32)).first();
+            match leaf.and_then(|leaf| addresses[leaf.index()]) {
                 Some(address) => {
                     let counted_at = executable.counted_at(address);
                     let sum = sums.values.entry(counted_at).or_default();
@@ -82,20 +81,11 @@ impl Sums {
                 }
                 None => sums.elsewhere = sums.elsewhere.saturating_add(value),
             }
-            arcs.clear();
-            arcs.extend((1..stack.len()).filter_map(|depth| {
-                let callee = functions[stack[depth - 1].index()]?;
-                Some((at(depth)?, callee))
-            }));
-            // A call that recurs in a stack was seen once.
-            arcs.sort_unstable();
-            arcs.dedup();
-            for &arc in &arcs {
-                *sums.arcs.entry(arc).or_default() += samples;
-            }
         }
         sums.samples.retain(|_, samples| *samples > 0);
-        sums.arcs.retain(|_, samples| *samples > 0);
+        let samples: Vec<u64> = by_stack.into_iter().map(|(_, samples)| samples).collect();
+        let entries = entry_of_functions(profile, &addresses);
+        sums.arcs = arcs(profile, &samples, &addresses, &entries);
         Ok(sums)
     }
 
