@@ -1,5 +1,6 @@
 //! What the pprof endpoints cost: while nobody asks; for symbols; for a window, beside a recording;
 //! and what the host's own clients feel of strangers' abuse. Runs take turns; figures are medians.
+//! Arguments choose: `idle`, `symbol`, `window`, `clients`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -39,7 +40,7 @@ const ALL: Amount = Amount {
     idle: Duration::from_secs(10),
     processes: 11,
     windows: 15,
-    rounds: 7,
+    rounds: 11,
     requests: 2_000,
 };
 /// `cargo test` only wants to see that this works.
@@ -51,6 +52,9 @@ const LEAST: Amount = Amount {
     requests: 20,
 };
 
+/// What is measured, by the argument that chooses it.
+type Part = (&'static str, fn(&Amount));
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -58,16 +62,28 @@ fn main() {
         ["symbols"] => return look_symbols_up(),
         ["host"] => return host(),
         ["abuse", address] => return abuse(address.parse().unwrap()),
+        ["spin"] => loop {
+            std::hint::spin_loop();
+        },
         _ => {}
     }
     let amount = match arguments.contains(&"--bench") {
         true => ALL,
         false => LEAST,
     };
-    while_nobody_asks(&amount);
-    symbols(&amount);
-    windows(&amount);
-    hosts_clients(&amount);
+    let parts: [Part; 4] = [
+        ("idle", while_nobody_asks),
+        ("symbol", symbols),
+        ("window", windows),
+        ("clients", hosts_clients),
+    ];
+    let is_chosen = |name| arguments.contains(&name);
+    let is_any_chosen = parts.iter().any(|(name, _)| is_chosen(*name));
+    for (name, measure) in parts {
+        if is_chosen(name) || !is_any_chosen {
+            measure(&amount);
+        }
+    }
 }
 
 /// What the server's thread does for so long.
@@ -275,21 +291,28 @@ impl Busy {
     }
 }
 
-/// How long the clients of an application's own wait: with nobody else there; while strangers abuse
-/// the endpoints; and while they abuse a server of the same kind that has none.
+/// How long the clients of an application's own wait: with nobody else there; while another process
+/// keeps one CPU busy; while strangers abuse a server of the same kind that has no endpoints; and
+/// while they abuse the endpoints.
 fn hosts_clients(amount: &Amount) {
     let mut host = Role::start(&["host"]);
     let mut other = Role::start(&["host"]);
     let (application, endpoints) = host.addresses();
     let (stranger, _) = other.addresses();
-    let mut latencies = [const { Vec::new() }; 3];
+    let (stranger, endpoints) = (stranger.to_string(), endpoints.to_string());
+    let beside: [(&str, &[&str]); 4] = [
+        ("with nobody else", &[]),
+        ("while a process spins", &["spin"]),
+        (
+            "while a server without endpoints is abused",
+            &["abuse", &stranger],
+        ),
+        ("while the endpoints are abused", &["abuse", &endpoints]),
+    ];
+    let mut latencies = [const { Vec::new() }; 4];
     for _ in 0..amount.rounds {
-        for (abused, latencies) in [None, Some(endpoints), Some(stranger)]
-            .into_iter()
-            .zip(&mut latencies)
-        {
-            let address = abused.map(|address| address.to_string());
-            let _abuse = address.map(|address| Role::start(&["abuse", &address]));
+        for ((_, role), latencies) in beside.iter().zip(&mut latencies) {
+            let _beside = (!role.is_empty()).then(|| Role::start(role));
             let mut all: Vec<Duration> = (0..amount.requests)
                 .map(|_| {
                     let begin = Instant::now();
@@ -301,15 +324,10 @@ fn hosts_clients(amount: &Amount) {
             latencies.push((all[all.len() / 2], all[all.len() * 99 / 100]));
         }
     }
-    let names = [
-        "with nobody else",
-        "while the endpoints are abused",
-        "while a server without endpoints is abused",
-    ];
-    for (name, latencies) in names.into_iter().zip(latencies) {
+    for ((name, _), latencies) in beside.into_iter().zip(latencies) {
         let (medians, p99s) = latencies.into_iter().unzip();
         println!(
-            "the application's clients wait {name}: {:.0?}, p99 {:.0?}",
+            "the application's clients wait {name}: {:.1?}, p99 {:.1?}",
             median(medians),
             median(p99s)
         );

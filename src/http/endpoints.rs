@@ -20,6 +20,7 @@ use super::limits::{BodyRoom, Limits};
 use super::options::Options;
 use super::reply::{self, Reply};
 use super::routes;
+use crate::symbolize::Symbols;
 
 /// How long a client may take to send a request's body.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ pub(super) struct Shared {
     prefix: String,
     admission: Admission,
     pub(super) limits: Limits,
+    pub(super) symbols: Arc<Symbols>,
 }
 
 impl Endpoints {
@@ -48,6 +50,7 @@ impl Endpoints {
             prefix: options.prefix.clone(),
             admission,
             limits: Limits::new(options.max_windows),
+            symbols: Arc::default(),
         }))
     }
 
@@ -121,7 +124,7 @@ where
         },
         false => Bytes::new(),
     };
-    routes::answer(endpoint, &shared.limits, &head, body).await
+    routes::answer(endpoint, shared, &head, body).await
 }
 
 /// A request's body, when it is here.

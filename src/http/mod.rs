@@ -62,6 +62,7 @@
 //! | a request's body | 4 MiB, within 10 s | 413, 408 |
 //! | all bodies that are being read | 16 MiB | 503, with `Retry-After` |
 //! | symbols and threads that are looked up | 2 requests | they wait |
+//! | symbols that are kept for the next request | 4 MiB, for 10 min | they are looked up again |
 //!
 //! And where [`serve`] has the connections:
 //!

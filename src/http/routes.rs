@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 
+use super::endpoints::Shared;
 use super::family::Family;
-use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::{absent, cmdline, index, profile, symbol, threads};
@@ -32,16 +32,17 @@ pub(super) fn find(prefix: &str, head: &Parts) -> Result<Endpoint, Box<Reply>> {
 /// Answers a request whose body is here.
 pub(super) async fn answer(
     endpoint: Endpoint,
-    limits: &Limits,
+    shared: &Shared,
     head: &Parts,
     body: Bytes,
 ) -> Reply {
+    let limits = &shared.limits;
     let query = Query::of(head.uri.query().unwrap_or_default());
     match endpoint {
         Endpoint::IndexIsAt(place) => reply::moved_to(place),
         Endpoint::Index => index::answer(&head.headers),
         Endpoint::Cmdline(family) => cmdline::answer(family),
-        Endpoint::Symbol => symbol::answer(limits, &head.method, body).await,
+        Endpoint::Symbol => symbol::answer(limits, &shared.symbols, &head.method, body).await,
         Endpoint::Profile(family) => profile::answer(limits, &head.method, family, &query).await,
         Endpoint::Threads(kind) => threads::answer(limits, kind, &query).await,
         Endpoint::Absent(family, name) => absent::answer(family, name),

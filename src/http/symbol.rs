@@ -1,6 +1,7 @@
 //! `symbol`: addresses to symbols, for clients that have no binary at hand.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -8,11 +9,16 @@ use http::{Method, StatusCode};
 use super::limits::Limits;
 use super::reply::{self, Reply};
 use super::worker;
-use crate::symbolize::symbols_at;
+use crate::symbolize::Symbols;
 
 /// Answers `GET` with whether there are symbols, and `POST` with those of the addresses in the
 /// body.
-pub(super) async fn answer(limits: &Limits, method: &Method, body: Bytes) -> Reply {
+pub(super) async fn answer(
+    limits: &Limits,
+    symbols: &Arc<Symbols>,
+    method: &Method,
+    body: Bytes,
+) -> Reply {
     if method != Method::POST {
         // How many there are is nothing that a client looks at, as long as it is not 0.
         return reply::text("num_symbols: 1\n");
@@ -22,7 +28,9 @@ pub(super) async fn answer(limits: &Limits, method: &Method, body: Bytes) -> Rep
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
     drop(body);
-    match worker::run(limits.work().await, move || lines(&addresses)).await {
+    let symbols = symbols.clone();
+    let lines = move || lines(&symbols, &addresses);
+    match worker::run(limits.work().await, lines).await {
         Ok(lines) => reply::text(lines),
         Err(error) => reply::error(reply::status_of(&error), error),
     }
@@ -51,8 +59,8 @@ fn wrong_address(what: &str) -> String {
 
 /// A line for each address that has a symbol, each ended, since a reader misses a last line that is
 /// not.
-fn lines(addresses: &[u64]) -> String {
-    let symbols = symbols_at(addresses);
+fn lines(symbols: &Symbols, addresses: &[u64]) -> String {
+    let symbols = symbols.at(addresses);
     let mut lines = String::new();
     for address in addresses {
         if let Some(symbol) = symbols.get(address) {

@@ -44,7 +44,7 @@ use crate::{Error, ErrorKind, Profile};
 use find::{Finder, Place};
 use functions::Functions;
 #[cfg(feature = "http")]
-pub(crate) use symbols::symbols_at;
+pub(crate) use symbols::Symbols;
 
 const NO_SYMBOL: &str = "no symbol covers them";
 

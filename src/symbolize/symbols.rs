@@ -1,21 +1,183 @@
-//! Addresses of this process to symbols.
+//! Addresses of this process to symbols, which are kept for whoever asks again.
 
-use hashbrown::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
-use super::find::Finder;
-use super::{look_up, objects};
+use hashbrown::{HashMap, HashSet};
+
+use super::find::{Finder, Place};
+use super::{ObjectLocations, look_up, objects};
 use crate::aggregate::{Layouts, Places};
-use crate::profile::Profile;
+use crate::profile::{LocationId, Profile};
+use crate::sync::Mutex;
 use crate::sys::allocator;
 
-/// The symbols of the functions that these addresses lie in, as the linker has them: mangled.
-/// Addresses that no symbol covers are left out.
-pub(crate) fn symbols_at(addresses: &[u64]) -> HashMap<u64, String> {
-    allocator::giving_back("sigprof-names", || symbols_of(&mut places_of(addresses)))
+/// The most bytes that symbols are kept in: those of some 50,000 addresses.
+const KEPT_BYTES: usize = 4 << 20;
+/// What an address takes beside its symbol.
+const ENTRY_BYTES: usize = 64;
+/// How long they are kept, so that a debug file that is installed later counts then.
+const KEPT_FOR: Duration = Duration::from_secs(600);
+
+/// The symbols of the functions that addresses lie in, as the linker has them: mangled.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols(Mutex<Kept>);
+
+/// What was found, or that there is nothing to be found.
+#[derive(Debug, Default)]
+struct Kept {
+    since: Option<Instant>,
+    bytes: usize,
+    objects: HashMap<Object, HashMap<u64, Option<Arc<str>>>>,
+    symbols: HashSet<Arc<str>>,
+}
+
+/// A file, as it is on disk now: with another content it is another object.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Object {
+    place: PlaceKey,
+    build_id: String,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum PlaceKey {
+    Vdso,
+    File {
+        path: PathBuf,
+        device: u64,
+        inode: u64,
+        bytes: u64,
+        modified: Option<SystemTime>,
+    },
+}
+
+/// What one object has at addresses.
+struct Found {
+    /// `None` where the object may be another the next time.
+    object: Option<Object>,
+    kept: Vec<(u64, Option<Arc<str>>)>,
+    /// Address, position in the object, and symbol.
+    new: Vec<(u64, u64, Option<String>)>,
+}
+
+impl Symbols {
+    /// The symbols of these addresses. Those that no symbol covers are left out.
+    pub(crate) fn at(&self, addresses: &[u64]) -> HashMap<u64, Arc<str>> {
+        let found = allocator::giving_back("sigprof-names", || self.find(addresses));
+        let mut symbols = HashMap::with_capacity(addresses.len());
+        let mut kept = self.0.lock();
+        for found in found {
+            let object = found.object.as_ref();
+            let new = found.new.into_iter().map(|(address, position, symbol)| {
+                let symbol = symbol.as_deref();
+                (address, kept.keep(object, position, symbol))
+            });
+            let all = found.kept.into_iter().chain(new);
+            symbols.extend(all.filter_map(|(address, symbol)| Some((address, symbol?))));
+        }
+        symbols
+    }
+
+    fn find(&self, addresses: &[u64]) -> Vec<Found> {
+        let finder = Finder::of_this_process();
+        let profile = locations_of(addresses);
+        let objects = objects(&profile);
+        let found = objects
+            .into_iter()
+            .filter_map(|object| self.find_in_object(&finder, &profile, object));
+        found.collect()
+    }
+
+    fn find_in_object(
+        &self,
+        finder: &Finder,
+        profile: &Profile,
+        object: ObjectLocations,
+    ) -> Option<Found> {
+        let ObjectLocations { mapping, locations } = object;
+        let mapping = profile.mapping(mapping);
+        let place = finder.place(mapping).ok()?;
+        let object = PlaceKey::of(&place).map(|place| Object {
+            place,
+            build_id: mapping.build_id.clone(),
+        });
+        let at = |&id: &LocationId| (profile.location(id).address, place.position(profile, id));
+        let (mut kept, mut new) = (Vec::new(), Vec::new());
+        let all = self.0.lock();
+        let known = object.as_ref().and_then(|object| all.of(object));
+        for (address, position) in locations.iter().map(at) {
+            match known.and_then(|known| known.get(&position)) {
+                Some(symbol) => kept.push((address, symbol.clone())),
+                None => new.push((address, position, None)),
+            }
+        }
+        drop(all);
+        find_symbols(&place, &mut new);
+        Some(Found { object, kept, new })
+    }
+}
+
+impl Kept {
+    fn of(&self, object: &Object) -> Option<&HashMap<u64, Option<Arc<str>>>> {
+        let is_young = self.since.is_some_and(|since| since.elapsed() < KEPT_FOR);
+        self.objects.get(object).filter(|_| is_young)
+    }
+
+    /// Keeps what is at a position, as long as there is room, and gives it back.
+    fn keep(
+        &mut self,
+        object: Option<&Object>,
+        position: u64,
+        symbol: Option<&str>,
+    ) -> Option<Arc<str>> {
+        let known = symbol.and_then(|symbol| self.symbols.get(symbol)).cloned();
+        let is_known = known.is_some() || symbol.is_none();
+        let shared = known.or_else(|| symbol.map(Arc::from));
+        let Some(object) = object else {
+            return shared;
+        };
+        let bytes = ENTRY_BYTES + shared.as_ref().filter(|_| !is_known).map_or(0, |s| s.len());
+        let is_old = self.since.is_none_or(|since| since.elapsed() >= KEPT_FOR);
+        if is_old || self.bytes + bytes > KEPT_BYTES {
+            // Rather than what has not been asked for the longest, all: it is found again soon.
+            *self = Self {
+                since: Some(Instant::now()),
+                ..Self::default()
+            };
+        }
+        self.bytes += bytes;
+        self.symbols.extend(shared.clone());
+        let positions = match self.objects.get_mut(object) {
+            Some(positions) => positions,
+            None => self.objects.entry(object.clone()).or_default(),
+        };
+        positions.insert(position, shared.clone());
+        shared
+    }
+}
+
+impl PlaceKey {
+    fn of(place: &Place) -> Option<Self> {
+        let path = match place {
+            Place::Vdso => return Some(Self::Vdso),
+            Place::File(path) => path,
+        };
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self::File {
+            path: path.clone(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: metadata.modified().ok(),
+        })
+    }
 }
 
 /// A profile that holds the addresses, each once, in what is loaded now.
-fn places_of(addresses: &[u64]) -> Profile {
+fn locations_of(addresses: &[u64]) -> Profile {
     let mut profile = Profile::default();
     let layouts = Layouts::of_now();
     let mut places = Places::new(&mut profile, &layouts);
@@ -25,35 +187,22 @@ fn places_of(addresses: &[u64]) -> Profile {
     profile
 }
 
-/// The symbols of a profile's locations, by address.
-fn symbols_of(profile: &mut Profile) -> HashMap<u64, String> {
-    let finder = Finder::of_this_process();
-    let mut symbols = HashMap::new();
-    for object in objects(profile) {
-        let Ok(place) = finder.place(profile.mapping(object.mapping)) else {
-            continue;
-        };
-        let mut locations = object.locations;
-        // What the symbol table does not know, debug information may.
-        for debug_syms in [false, true] {
-            let positions: Vec<u64> = locations
-                .iter()
-                .map(|&id| place.position(profile, id))
-                .collect();
-            // Why some have none is nothing that a client asks for.
-            let _ = look_up(&place, &positions, debug_syms, &mut |index, found| {
-                let address = profile.location(locations[index]).address;
-                if !found.name.is_empty() {
-                    symbols.insert(address, found.name.clone().into_owned());
-                }
-            });
-            locations.retain(|&id| !symbols.contains_key(&profile.location(id).address));
-            if locations.is_empty() {
-                break;
-            }
+/// Fills in the symbols at positions in one object, where there are some.
+fn find_symbols(place: &Place, wanted: &mut [(u64, u64, Option<String>)]) {
+    // What the symbol table does not know, debug information may.
+    for debug_syms in [false, true] {
+        let mut missing: Vec<_> = wanted.iter_mut().filter(|(.., s)| s.is_none()).collect();
+        if missing.is_empty() {
+            return;
         }
+        let positions: Vec<u64> = missing.iter().map(|(_, position, _)| *position).collect();
+        // Why some have none is nothing that a client asks for.
+        let _ = look_up(place, &positions, debug_syms, &mut |index, found| {
+            if !found.name.is_empty() {
+                missing[index].2 = Some(found.name.clone().into_owned());
+            }
+        });
     }
-    symbols
 }
 
 #[cfg(test)]
@@ -63,11 +212,52 @@ mod tests {
     #[test]
     fn addresses_get_the_linkers_symbols() {
         let here = addresses_get_the_linkers_symbols as *const () as u64;
-        let found = symbols_at(&[here + 1, 1, here]);
-        let name = &found[&here];
-        assert!(name.starts_with("_R") || name.starts_with("_ZN"), "{name}");
-        assert!(name.contains("addresses_get_the_linkers_symbols"), "{name}");
-        assert_eq!(found[&(here + 1)], *name);
-        assert_eq!(found.get(&1), None);
+        let symbols = Symbols::default();
+        // Once looked up, once kept.
+        for _ in 0..2 {
+            let found = symbols.at(&[here + 1, 1, here]);
+            let name = &found[&here];
+            assert!(name.starts_with("_R") || name.starts_with("_ZN"), "{name}");
+            assert!(name.contains("addresses_get_the_linkers_symbols"), "{name}");
+            assert_eq!(found[&(here + 1)], *name);
+            assert_eq!(found.get(&1), None);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut kept = Kept::default();
+        let object = Object {
+            place: PlaceKey::Vdso,
+            build_id: String::new(),
+        };
+        let long = "x".repeat(KEPT_BYTES / 3);
+        for position in 0..100 {
+            let symbol = format!("{position}{long}");
+            let shared = kept.keep(Some(&object), position, Some(&symbol));
+            assert_eq!(shared.as_deref(), Some(symbol.as_str()));
+            let held: usize = kept.symbols.iter().map(|symbol| symbol.len()).sum();
+            assert!(held <= KEPT_BYTES, "{held} bytes");
+            assert!(kept.of(&object).unwrap().contains_key(&position));
+        }
+        assert_eq!(kept.objects[&object].len(), 2);
+        // As long as it is young.
+        kept.since = Some(Instant::now().checked_sub(KEPT_FOR).unwrap());
+        assert!(kept.of(&object).is_none());
+        kept.keep(Some(&object), 0, None);
+        assert_eq!(kept.of(&object).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_symbol_is_kept_once() {
+        let mut kept = Kept::default();
+        let object = Object {
+            place: PlaceKey::Vdso,
+            build_id: String::new(),
+        };
+        let first = kept.keep(Some(&object), 1, Some("main")).unwrap();
+        let second = kept.keep(Some(&object), 2, Some("main")).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(kept.bytes, 2 * ENTRY_BYTES + "main".len());
     }
 }
