@@ -1,106 +1,261 @@
 //! The stacks of a profile -> arcs of the call graph.
 
-use super::records::Arc;
+use super::radix;
+use super::records::{Arc, Arcs};
 use crate::profile::{LocationId, Profile, StackId};
 
-/// The arcs of stacks that have so many samples each, in the order of their addresses. Of each
-/// location `from` has the address as a caller, and `to` the one as a callee, where it has one: a
-/// call is counted once for each sample of a stack that has it, however often it recurs there.
-pub(super) fn arcs(
-    profile: &Profile,
-    samples: &[u64],
-    from: &[Option<u64>],
-    to: &[Option<u64>],
-) -> Vec<Arc> {
-    let [from, to] = [from, to].map(Ranks::of);
-    // All calls of a caller, one caller after the other, as numbers that are in the order of callees
-    // and then of stacks. A map of arcs would take ten times as long: there can be millions.
-    let mut ends = vec![0; from.sorted.len()];
-    for_each_call(profile, samples, &from, &to, |call| ends[call.from] += 1);
-    let mut sum = 0;
-    for end in &mut ends {
-        sum += std::mem::replace(end, sum);
-    }
-    let mut calls = vec![0u64; sum];
-    for_each_call(profile, samples, &from, &to, |call| {
-        let end = &mut ends[call.from];
-        calls[*end] = (call.to as u64) << 32 | u64::from(call.stack.0);
-        *end += 1;
-    });
-    let mut arcs = Vec::new();
-    let mut begin = 0;
-    for (&caller, end) in from.sorted.iter().zip(ends) {
-        let calls = &mut calls[begin..end];
-        begin = end;
-        calls.sort_unstable();
-        let same_callee = |a: &u64, b: &u64| a >> 32 == b >> 32;
-        for calls in calls.chunk_by(same_callee) {
-            let stacks = calls.chunk_by(|a, b| a == b).map(|calls| calls[0] as u32);
-            arcs.push(Arc {
-                from: caller,
-                to: to.sorted[(calls[0] >> 32) as usize],
-                count: stacks.fold(0, |sum, stack| sum.saturating_add(samples[stack as usize])),
-            });
-        }
-    }
-    arcs
+/// Calls that are sorted at once: with as many beside them they stay in a CPU's second cache.
+const PART: usize = 1 << 14;
+
+/// The calls of stacks, which are arcs where they are counted.
+///
+/// There can be millions of both. A map of arcs would take ten times as long as sorting the calls of
+/// all stacks, part by part; a list of them more memory than the calls.
+#[derive(Debug)]
+pub(super) struct Calls {
+    ends: Ends,
+    packing: Packing,
+    /// Sorted, each part for itself.
+    parts: Parts,
+    /// How many samples each stack has.
+    samples: Vec<u64>,
 }
 
-/// A call in a stack: ranks of the caller's and of the callee's address.
+impl Calls {
+    /// Those of stacks that have so many samples each. Of each location `from` has the address as a
+    /// caller, and `to` the one as a callee, where it has one.
+    pub(super) fn of(
+        profile: &Profile,
+        samples: Vec<u64>,
+        from: &[Option<u64>],
+        to: &[Option<u64>],
+    ) -> Self {
+        let ends = Ends::of(from, to);
+        let calls = || stacks_of(profile, &samples).flat_map(|(id, stack)| ends.calls(id, stack));
+        let frames = stacks_of(profile, &samples).map(|(_, stack)| stack.len());
+        let packing = Packing::of(&ends, samples.len(), frames.sum());
+        let mut parts = Parts::of(packing.parts(&ends), || {
+            calls().map(|call| packing.pack(call))
+        });
+        let mut scratch = Vec::new();
+        for part in parts.iter_mut() {
+            // One stack's calls come before the next one's already.
+            radix::sort(part, &mut scratch, packing.stack_bits..packing.bits());
+        }
+        Self {
+            ends,
+            packing,
+            parts,
+            samples,
+        }
+    }
+
+    /// The arcs of one part: its calls without their stacks, and in how many samples each is. A call
+    /// counts once for each sample of a stack that has it, however often it recurs there.
+    fn count(&self, calls: &[u64], arcs: &mut Vec<(u64, u64)>) {
+        arcs.clear();
+        arcs.resize(calls.len(), (0, 0));
+        // Whether a call is the same arc as the one before is as good as random: no branch depends
+        // on it.
+        let (mut last, mut count, mut len) = (None, 0u64, 0);
+        for &call in calls {
+            let (arc, stack) = split(call, self.packing.stack_bits);
+            let is_new = last.is_none_or(|last| split(last, self.packing.stack_bits).0 != arc);
+            let samples = match last == Some(call) {
+                true => 0,
+                false => self.samples[stack as usize],
+            };
+            count = match is_new {
+                true => samples,
+                false => count.saturating_add(samples),
+            };
+            len += usize::from(is_new);
+            arcs[len - 1] = (arc, count);
+            last = Some(call);
+        }
+        arcs.truncate(len);
+    }
+}
+
+impl Arcs for Calls {
+    fn most(&self) -> u64 {
+        (self.samples.iter()).fold(0, |sum, &samples| sum.saturating_add(samples))
+    }
+
+    fn try_for_each<E>(&self, mut f: impl FnMut(Arc) -> Result<(), E>) -> Result<(), E> {
+        let mut arcs = Vec::new();
+        for (part, calls) in self.parts.iter().enumerate() {
+            self.count(calls, &mut arcs);
+            for &(arc, count) in &arcs {
+                let (from, to) = self.packing.unpack(part, arc);
+                f(Arc {
+                    from: self.ends.from[from],
+                    to: self.ends.to[to],
+                    count,
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The stacks that have samples.
+fn stacks_of<'p>(
+    profile: &'p Profile,
+    samples: &[u64],
+) -> impl Iterator<Item = (StackId, &'p [LocationId])> {
+    let ids = (0..).map(StackId).zip(samples);
+    let sampled = ids.filter(|(_, samples)| **samples > 0);
+    sampled.map(|(id, _)| (id, profile.stacks().get(id)))
+}
+
+/// A call in a stack: the ranks of the caller's and of the callee's address.
 struct Call {
-    from: usize,
-    to: usize,
+    from: u32,
+    to: u32,
     stack: StackId,
 }
 
-fn for_each_call(
-    profile: &Profile,
-    samples: &[u64],
-    from: &Ranks,
-    to: &Ranks,
-    mut f: impl FnMut(Call),
-) {
-    for (i, _) in samples
-        .iter()
-        .enumerate()
-        .filter(|(_, samples)| **samples > 0)
-    {
-        let stack = StackId(i as u32);
-        for pair in profile.stacks().get(stack).windows(2) {
-            if let (Some(to), Some(from)) = (to.rank(pair[0]), from.rank(pair[1])) {
-                f(Call { from, to, stack });
-            }
-        }
-    }
+/// What locations are as callers and as callees.
+#[derive(Debug)]
+struct Ends {
+    /// All addresses of callers, and all of callees, each once, ascending.
+    from: Vec<u64>,
+    to: Vec<u64>,
+    /// The position of each location's addresses there, or [`NONE`].
+    ranks: Vec<(u32, u32)>,
 }
 
-/// Addresses of locations, by their order.
-struct Ranks {
-    /// Each address once.
-    sorted: Vec<u64>,
-    /// The position of each location's address there; one that is in no table where it has none.
-    of_location: Vec<u32>,
-}
+const NONE: u32 = u32::MAX;
 
-impl Ranks {
-    const NONE: u32 = u32::MAX;
-
-    fn of(addresses: &[Option<u64>]) -> Self {
-        let mut sorted: Vec<u64> = addresses.iter().flatten().copied().collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let rank = |address: &Option<u64>| {
-            let found = address.and_then(|address| sorted.binary_search(&address).ok());
-            found.map_or(Self::NONE, |rank| rank as u32)
-        };
+impl Ends {
+    fn of(from: &[Option<u64>], to: &[Option<u64>]) -> Self {
+        let [(from, from_ranks), (to, to_ranks)] = [from, to].map(ranks);
         Self {
-            of_location: addresses.iter().map(rank).collect(),
-            sorted,
+            from,
+            to,
+            ranks: from_ranks.into_iter().zip(to_ranks).collect(),
         }
     }
 
-    fn rank(&self, location: LocationId) -> Option<usize> {
-        let rank = self.of_location[location.index()];
-        (rank != Self::NONE).then_some(rank as usize)
+    /// The calls of a stack from one address to another.
+    fn calls(&self, id: StackId, stack: &[LocationId]) -> impl Iterator<Item = Call> {
+        let mut ranks = stack.iter().map(|location| self.ranks[location.index()]);
+        let mut callee = ranks.next().map_or(NONE, |(_, to)| to);
+        ranks.filter_map(move |(from, to)| {
+            let call = Call {
+                from,
+                to: std::mem::replace(&mut callee, to),
+                stack: id,
+            };
+            (call.from != NONE && call.to != NONE).then_some(call)
+        })
+    }
+}
+
+/// Each address once, ascending; and the position of each there, or [`NONE`].
+fn ranks(addresses: &[Option<u64>]) -> (Vec<u64>, Vec<u32>) {
+    let mut sorted: Vec<u64> = addresses.iter().flatten().copied().collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let rank = |address: &Option<u64>| {
+        let found = address.and_then(|address| sorted.binary_search(&address).ok());
+        found.map_or(NONE, |rank| rank as u32)
+    };
+    let ranks = addresses.iter().map(rank).collect();
+    (sorted, ranks)
+}
+
+/// How a call is a part, by the highest bits of the caller, and a number that has the rest; both in
+/// the order of calls.
+#[derive(Clone, Copy, Debug)]
+struct Packing {
+    from_bits: u32,
+    to_bits: u32,
+    stack_bits: u32,
+}
+
+impl Packing {
+    fn of(ends: &Ends, stacks: usize, calls: usize) -> Self {
+        // Of numbers below the count, which has at most 32 bits itself.
+        let bits = |count: usize| usize::BITS - count.saturating_sub(1).leading_zeros();
+        let to_bits = bits(ends.to.len());
+        let stack_bits = bits(stacks);
+        let part_bits = bits(calls / PART);
+        let from_bits = bits(ends.from.len()).saturating_sub(part_bits);
+        Self {
+            from_bits: from_bits.min(u64::BITS - to_bits - stack_bits),
+            to_bits,
+            stack_bits,
+        }
+    }
+
+    fn bits(self) -> u32 {
+        self.from_bits + self.to_bits + self.stack_bits
+    }
+
+    fn parts(self, ends: &Ends) -> usize {
+        (ends.from.len() >> self.from_bits) + 1
+    }
+
+    fn pack(self, call: Call) -> (usize, u64) {
+        let (part, from) = split(call.from.into(), self.from_bits);
+        let ends = from << self.to_bits | u64::from(call.to);
+        (
+            part as usize,
+            ends << self.stack_bits | u64::from(call.stack.0),
+        )
+    }
+
+    /// The ranks of caller and callee, of a number without its stack.
+    fn unpack(self, part: usize, ends: u64) -> (usize, usize) {
+        let (from, to) = split(ends, self.to_bits);
+        (part << self.from_bits | from as usize, to as usize)
+    }
+}
+
+/// A number's highest bits, and so many of its lowest: at most 32.
+fn split(number: u64, bits: u32) -> (u64, u64) {
+    (number >> bits, number & ((1 << bits) - 1))
+}
+
+/// Numbers, one part after the other.
+#[derive(Debug)]
+struct Parts {
+    numbers: Vec<u64>,
+    ends: Vec<usize>,
+}
+
+impl Parts {
+    /// So many parts of what `numbers` gives each time.
+    fn of<I: Iterator<Item = (usize, u64)>>(parts: usize, numbers: impl Fn() -> I) -> Self {
+        let mut ends = vec![0; parts];
+        numbers().for_each(|(part, _)| ends[part] += 1);
+        let mut sum = 0;
+        for end in &mut ends {
+            sum += std::mem::replace(end, sum);
+        }
+        let mut all = vec![0; sum];
+        numbers().for_each(|(part, number)| {
+            all[ends[part]] = number;
+            ends[part] += 1;
+        });
+        Self { numbers: all, ends }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u64]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins
+            .zip(&self.ends)
+            .map(|(begin, &end)| &self.numbers[begin..end])
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u64]> {
+        let mut rest = self.numbers.as_mut_slice();
+        let mut begin = 0;
+        self.ends.iter().map(move |&end| {
+            let length = end - std::mem::replace(&mut begin, end);
+            rest.split_off_mut(..length).unwrap_or_default()
+        })
     }
 }

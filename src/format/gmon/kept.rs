@@ -46,20 +46,22 @@ pub(super) fn profile(
         });
     }
     let mut builder = Builder::new(records, mappings);
+    let arcs = records.arcs.len();
+    builder.profile.reserve_stacks(arcs, 2 * arcs);
     for histogram in &records.histograms {
         builder.profile.comments.push(comment_of(histogram));
         for (bin, &count) in histogram.bins.iter().enumerate() {
             if count > 0 {
                 let stack = [histogram.address_of(bin)];
-                builder.push(&stack, Column::Histogram, count, memory)?;
+                builder.push(stack, Column::Histogram, count, memory)?;
             }
         }
     }
     for arc in &records.arcs {
-        builder.push(&[arc.to, arc.from], Column::Calls, arc.count, memory)?;
+        builder.push([arc.to, arc.from], Column::Calls, arc.count, memory)?;
     }
     for block in records.blocks.iter().flatten() {
-        builder.push(&[block.address], Column::Blocks, block.count, memory)?;
+        builder.push([block.address], Column::Blocks, block.count, memory)?;
     }
     Ok(builder.profile)
 }
@@ -128,7 +130,13 @@ impl Builder {
         }
     }
 
-    fn push(&mut self, stack: &[u64], column: Column, count: u64, memory: &mut u64) -> Result<()> {
+    fn push<const FRAMES: usize>(
+        &mut self,
+        stack: [u64; FRAMES],
+        column: Column,
+        count: u64,
+        memory: &mut u64,
+    ) -> Result<()> {
         charge(memory, SAMPLE_MEMORY)?;
         let too_large = || {
             invalid(format!(
@@ -151,10 +159,7 @@ impl Builder {
             let time = i128::from(count) * i128::from(NS_PER_S) / i128::from(rate);
             values[1] = i64::try_from(time).map_err(|_| too_large())?;
         }
-        let stack: Vec<LocationId> = stack
-            .iter()
-            .map(|&address| self.location(address))
-            .collect();
+        let stack = stack.map(|address| self.location(address));
         self.profile.push_sample(&stack, &values, &[]);
         Ok(())
     }

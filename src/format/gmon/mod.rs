@@ -12,6 +12,7 @@ mod dimension;
 mod executable;
 mod histogram;
 mod kept;
+mod radix;
 mod read;
 mod records;
 mod sums;
@@ -24,7 +25,6 @@ use super::{MAX_UNCOMPRESSED, WriteError, invalid};
 use crate::error::Result;
 use crate::profile::Profile;
 use executable::Executable;
-use records::Records;
 
 pub(super) use read::sniff;
 
@@ -132,20 +132,18 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> std::result::Result<String, WriteError> {
     let executable = Executable::of(profile);
-    let is_finite = |records: &Records| write::size_of_repeats(records) <= MOST_REPEATS;
-    let kept = kept::records(profile, &executable).filter(is_finite);
-    let (records, remark) = match kept {
-        Some(records) => (
-            records,
-            "the file holds all that the profile was read from".into(),
-        ),
-        None => sums::records(profile, &executable, options.has_blocks)?,
-    };
-    if !is_finite(&records) {
+    if let Some(records) = kept::records(profile, &executable)
+        && write::size_of_repeats(&records) <= MOST_REPEATS
+    {
+        write::write(&records, out)?;
+        return Ok("the file holds all that the profile was read from".into());
+    }
+    let (records, remark) = sums::records(profile, &executable, options.has_blocks)?;
+    let repeats = write::size_of_repeats(&records);
+    if repeats > MOST_REPEATS {
         return Err(WriteError::unfit(format!(
-            "a gmon.out file has bins of 16 bits, and would need {} bytes of them to add up to the \
-             values of this profile: write it as .pb.gz",
-            write::size_of_repeats(&records),
+            "a gmon.out file has bins of 16 bits, and would need {repeats} bytes of them to add up \
+             to the values of this profile: write it as .pb.gz"
         )));
     }
     write::write(&records, out)?;

@@ -5,10 +5,10 @@ use super::histogram::Histogram;
 
 /// The records of a file; those of one kind are one, as gprof takes them.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct Records<A = Vec<Arc>> {
     pub(super) dimension: Dimension,
     pub(super) histograms: Vec<Histogram>,
-    pub(super) arcs: Vec<Arc>,
+    pub(super) arcs: A,
     /// `None` where the file has no record of them.
     pub(super) blocks: Option<Vec<Block>>,
 }
@@ -28,4 +28,23 @@ pub(super) struct Arc {
 pub(super) struct Block {
     pub(super) address: u64,
     pub(super) count: u64,
+}
+
+/// Arcs, one after the other.
+pub(super) trait Arcs {
+    /// No arc counts more than this.
+    fn most(&self) -> u64;
+
+    /// Hands all arcs to `f`, until that fails.
+    fn try_for_each<E>(&self, f: impl FnMut(Arc) -> Result<(), E>) -> Result<(), E>;
+}
+
+impl Arcs for Vec<Arc> {
+    fn most(&self) -> u64 {
+        self.iter().map(|arc| arc.count).max().unwrap_or(0)
+    }
+
+    fn try_for_each<E>(&self, f: impl FnMut(Arc) -> Result<(), E>) -> Result<(), E> {
+        self.iter().copied().try_for_each(f)
+    }
 }

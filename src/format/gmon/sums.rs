@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::arcs::arcs;
+use super::arcs::Calls;
 use super::dimension::{Dimension, Scale};
 use super::executable::Executable;
 use super::histogram::{BIN, Histogram, histograms};
-use super::records::{Arc, Block, Records};
+use super::records::{Block, Records};
 use crate::format::WriteError;
 use crate::profile::{FunctionId, Profile, StackId, ValueType};
 
@@ -17,7 +17,7 @@ pub(super) fn records(
     profile: &Profile,
     executable: &Executable,
     has_blocks: bool,
-) -> Result<(Records, String), WriteError> {
+) -> Result<(Records<Calls>, String), WriteError> {
     let index = profile.default_sample_index();
     if index >= profile.sample_types().len() {
         return Err(WriteError::unfit(
@@ -41,20 +41,19 @@ pub(super) fn records(
         dimension,
         histograms,
         blocks: has_blocks.then(|| blocks.collect()),
-        arcs: sums.arcs,
+        arcs: sums.calls,
     };
     Ok((records, remark))
 }
 
 /// What of a profile lies in the executable, by the linker's addresses.
-#[derive(Default)]
 struct Sums {
     /// What was spent at each address itself, by where that is counted.
     values: BTreeMap<u64, i64>,
     /// How many samples were taken there.
     samples: BTreeMap<u64, u64>,
-    /// In how many samples a place in a caller was seen to have called an address.
-    arcs: Vec<Arc>,
+    /// The calls that samples were taken in.
+    calls: Calls,
     /// All that was spent, and what of that was spent elsewhere.
     total: i64,
     elsewhere: i64,
@@ -68,25 +67,39 @@ impl Sums {
             .map(|location| executable.link_address(location))
             .collect();
         let by_stack = of_stacks(profile, index)?;
-        let mut sums = Self::default();
+        // By location first, of which there are few beside the stacks.
+        let mut by_leaf = vec![(0i64, 0u64); addresses.len()];
+        let (mut total, mut elsewhere) = (0i64, 0i64);
         for (i, &(value, samples)) in by_stack.iter().enumerate() {
-            sums.total = sums.total.saturating_add(value);
+            total = total.saturating_add(value);
             let leaf = profile.stacks().get(StackId(i as u32)).first();
-            match leaf.and_then(|leaf| addresses[leaf.index()]) {
-                Some(address) => {
-                    let counted_at = executable.counted_at(address);
-                    let sum = sums.values.entry(counted_at).or_default();
-                    *sum = sum.saturating_add(value);
-                    *sums.samples.entry(address).or_default() += samples;
+            match leaf.filter(|leaf| addresses[leaf.index()].is_some()) {
+                Some(leaf) => {
+                    let sum = &mut by_leaf[leaf.index()];
+                    *sum = (sum.0.saturating_add(value), sum.1.saturating_add(samples));
                 }
-                None => sums.elsewhere = sums.elsewhere.saturating_add(value),
+                None => elsewhere = elsewhere.saturating_add(value),
             }
         }
-        sums.samples.retain(|_, samples| *samples > 0);
-        let samples: Vec<u64> = by_stack.into_iter().map(|(_, samples)| samples).collect();
+        let mut values = BTreeMap::<_, i64>::new();
+        let mut samples = BTreeMap::<_, u64>::new();
+        for (address, (value, count)) in addresses.iter().zip(by_leaf) {
+            let Some(address) = *address else { continue };
+            let sum = values.entry(executable.counted_at(address)).or_default();
+            *sum = sum.saturating_add(value);
+            let sum = samples.entry(address).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        samples.retain(|_, samples| *samples > 0);
+        let by_stack = by_stack.into_iter().map(|(_, samples)| samples).collect();
         let entries = entry_of_functions(profile, &addresses);
-        sums.arcs = arcs(profile, &samples, &addresses, &entries);
-        Ok(sums)
+        Ok(Self {
+            values,
+            samples,
+            calls: Calls::of(profile, by_stack, &addresses, &entries),
+            total,
+            elsewhere,
+        })
     }
 
     /// Counts of bins, in the order of their addresses.

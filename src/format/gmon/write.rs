@@ -1,10 +1,11 @@
 //! [`Records`] -> gmon.out.
 
+use std::convert::Infallible;
 use std::io::Write;
 
 use super::dimension::Dimension;
 use super::histogram::Histogram;
-use super::records::{Arc, Block, Records};
+use super::records::{Arc, Arcs, Block, Records};
 use super::{ARC, BLOCKS, HISTOGRAM, MAGIC, NAME, SPARE, VERSION};
 use crate::format::WriteError;
 use crate::format::chunks::Chunks;
@@ -14,23 +15,30 @@ const ADDRESS: u128 = 8;
 
 /// How many bytes the file has because values are larger than a bin or an arc holds, and so have
 /// several records. A few values can make a file of any size.
-pub(super) fn size_of_repeats(records: &Records) -> u128 {
+pub(super) fn size_of_repeats(records: &Records<impl Arcs>) -> u128 {
     let histogram = |histogram: &Histogram| {
         let header = 1 + 2 * ADDRESS + 2 * size_of::<u32>() as u128 + NAME as u128 + 1;
         let layer = header + (size_of::<u16>() * histogram.bins.len()) as u128;
         u128::from(histogram.layer_count() - 1) * layer
     };
-    let arc = |arc: &Arc| {
-        let repeats = arc.count.saturating_sub(1) / u64::from(u32::MAX);
-        u128::from(repeats) * (1 + 2 * ADDRESS + size_of::<u32>() as u128)
-    };
     let histograms: u128 = records.histograms.iter().map(histogram).sum();
-    let arcs: u128 = records.arcs.iter().map(arc).sum();
-    histograms + arcs
+    histograms + repeats(&records.arcs) * (1 + 2 * ADDRESS + size_of::<u32>() as u128)
+}
+
+/// How many records arcs have beside their first ones.
+fn repeats(arcs: &impl Arcs) -> u128 {
+    let mut repeats = 0;
+    if arcs.most() > u64::from(u32::MAX) {
+        let Ok(()) = arcs.try_for_each(|arc| {
+            repeats += u128::from(arc.count.saturating_sub(1) / u64::from(u32::MAX));
+            Ok::<_, Infallible>(())
+        });
+    }
+    repeats
 }
 
 /// Writes the file, in this machine's words and order of bytes.
-pub(super) fn write(records: &Records, out: &mut impl Write) -> Result<(), WriteError> {
+pub(super) fn write(records: &Records<impl Arcs>, out: &mut impl Write) -> Result<(), WriteError> {
     let mut out = Chunks::new(out);
     out.buffer.extend_from_slice(MAGIC);
     out.buffer.extend_from_slice(&VERSION.to_ne_bytes());
@@ -38,9 +46,7 @@ pub(super) fn write(records: &Records, out: &mut impl Write) -> Result<(), Write
     for histogram in &records.histograms {
         put_histogram(&mut out, histogram, &records.dimension)?;
     }
-    for arc in &records.arcs {
-        put_arc(&mut out, *arc)?;
-    }
+    records.arcs.try_for_each(|arc| put_arc(&mut out, arc))?;
     if let Some(blocks) = &records.blocks {
         put_blocks(&mut out, blocks)?;
     }
