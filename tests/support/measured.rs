@@ -20,7 +20,10 @@ pub fn rusage() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Times of all CPUs together, in steps of 10 ms.
+/// A step of the times in /proc/stat, which rounds down.
+const STEP: Duration = Duration::from_millis(10);
+
+/// Times of all CPUs together, in steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine {
     /// What programs and the kernel used.
@@ -42,13 +45,24 @@ impl Machine {
             .map_while(|ticks| ticks.parse().ok())
             .take(8)
             .collect();
-        let time = |ticks: &[u64]| Duration::from_millis(10 * ticks.iter().sum::<u64>());
+        let time = |ticks: &[u64]| {
+            Duration::from_millis(STEP.as_millis() as u64 * ticks.iter().sum::<u64>())
+        };
         match *ticks {
             [user, nice, system, _, _, irq, softirq, steal] => Self {
                 busy: time(&[user, nice, system, irq, softirq]),
                 stolen: time(&[steal]),
             },
             _ => Self::default(),
+        }
+    }
+
+    /// What a hypervisor took since then, at most: nearly a step can lie between two equal readings.
+    /// Nothing on a machine that no hypervisor ever took time from.
+    fn stolen_since(&self, then: &Self) -> Duration {
+        match self.stolen.is_zero() {
+            true => Duration::ZERO,
+            false => self.stolen - then.stolen + STEP,
         }
     }
 }
@@ -69,7 +83,7 @@ pub struct Outcome {
     inner: Duration,
     /// CPU time with the start and the stop themselves.
     outer: Duration,
-    /// What a hypervisor took meanwhile.
+    /// What a hypervisor took meanwhile, at most.
     pub stolen: Duration,
     /// CPU time of other programs meanwhile.
     pub others: Duration,
@@ -101,7 +115,7 @@ impl Measured {
             stats: self.recording.stats(),
             inner: before_stop - self.after_start,
             outer,
-            stolen: machine.stolen - self.machine.stolen,
+            stolen: machine.stolen_since(&self.machine),
             others: (machine.busy - self.machine.busy).saturating_sub(outer),
         }
     }
@@ -118,7 +132,12 @@ impl Outcome {
             .saturating_sub(own)
             .mul_f64(0.99)
             .saturating_sub(slack);
-        let most = self.outer.saturating_sub(own).mul_f64(1.01) + slack;
+        // An event's timer runs on in stolen time, the process's clock does not.
+        let stolen = match self.stats.engine {
+            Engine::PerfEvent => self.stolen,
+            _ => Duration::ZERO,
+        };
+        let most = self.outer.saturating_sub(own).mul_f64(1.01) + slack.max(stolen);
         assert!(
             (least..=most).contains(&total),
             "the profile has {total:?}, the process's clock {:?} to {:?}, of which {own:?} are the profiler's\n{}",
