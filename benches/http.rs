@@ -14,11 +14,14 @@ use sigprof::{Format, Profile};
 
 #[path = "../tests/http/abusers.rs"]
 mod abusers;
+#[allow(dead_code, reason = "the tests need more of it")]
 #[path = "../tests/http/client.rs"]
 mod client;
 #[path = "../examples/http_server.rs"]
 #[allow(dead_code, reason = "its `main` is the example's")]
 mod http_server;
+#[path = "../tests/http/long_symbol.rs"]
+mod long_symbol;
 #[path = "../tests/support/process.rs"]
 mod process;
 #[path = "../tests/support/work.rs"]
@@ -61,7 +64,9 @@ fn main() {
     match arguments[..] {
         ["symbols"] => return look_symbols_up(),
         ["host"] => return host(),
-        ["abuse", address] => return abuse(address.parse().unwrap()),
+        ["abuse", address, long_symbol] => {
+            return abuse(address.parse().unwrap(), long_symbol.parse().unwrap());
+        }
         ["spin"] => loop {
             std::hint::spin_loop();
         },
@@ -297,17 +302,20 @@ impl Busy {
 fn hosts_clients(amount: &Amount) {
     let mut host = Role::start(&["host"]);
     let mut other = Role::start(&["host"]);
-    let (application, endpoints) = host.addresses();
-    let (stranger, _) = other.addresses();
+    let (application, endpoints, long_symbol) = host.addresses();
+    let (stranger, _, long_symbol_there) = other.addresses();
     let (stranger, endpoints) = (stranger.to_string(), endpoints.to_string());
     let beside: [(&str, &[&str]); 4] = [
         ("with nobody else", &[]),
         ("while a process spins", &["spin"]),
         (
             "while a server without endpoints is abused",
-            &["abuse", &stranger],
+            &["abuse", &stranger, &long_symbol_there],
         ),
-        ("while the endpoints are abused", &["abuse", &endpoints]),
+        (
+            "while the endpoints are abused",
+            &["abuse", &endpoints, &long_symbol],
+        ),
     ];
     let mut latencies = [const { Vec::new() }; 4];
     for _ in 0..amount.rounds {
@@ -344,13 +352,16 @@ impl Role {
         Self(command.spawn().unwrap())
     }
 
-    /// Those of a host: of its application, and of its endpoints.
-    fn addresses(&mut self) -> (SocketAddr, SocketAddr) {
+    /// Those of a host: of its application, of its endpoints, and of its function with a long symbol.
+    fn addresses(&mut self) -> (SocketAddr, SocketAddr, String) {
         let mut line = String::new();
         let said = self.0.stdout.as_mut().unwrap();
         BufReader::new(said).read_line(&mut line).unwrap();
         let (application, endpoints) = line.trim().split_once(' ').unwrap();
-        (application.parse().unwrap(), endpoints.parse().unwrap())
+        let (endpoints, long_symbol) = endpoints.split_once(' ').unwrap();
+        let long_symbol = long_symbol.to_owned();
+        let (application, endpoints) = (application.parse().unwrap(), endpoints.parse().unwrap());
+        (application, endpoints, long_symbol)
     }
 }
 
@@ -371,7 +382,12 @@ fn host() {
         .unwrap();
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        println!("{} {}", listener.local_addr().unwrap(), server.local_addr());
+        println!(
+            "{} {} {}",
+            listener.local_addr().unwrap(),
+            server.local_addr(),
+            long_symbol::begin()
+        );
         axum::serve(listener, http_server::application())
             .await
             .unwrap();
@@ -379,13 +395,14 @@ fn host() {
 }
 
 /// Does all that strangers do, until it is killed.
-fn abuse(address: SocketAddr) {
+fn abuse(address: SocketAddr, long_symbol: usize) {
+    let huge_requests = |address| abusers::huge_requests(address, long_symbol, true);
     std::thread::scope(|scope| {
-        let abuses: [fn(SocketAddr); 4] = [
-            abusers::slow_clients,
-            |address| abusers::huge_requests(address, true),
-            |address| abusers::malformed_requests(address, 300),
-            abusers::leaving_clients,
+        let abuses: [&(dyn Fn(SocketAddr) + Sync); 4] = [
+            &abusers::slow_clients,
+            &huge_requests,
+            &|address| abusers::malformed_requests(address, 300),
+            &abusers::leaving_clients,
         ];
         for abuse in abuses {
             scope.spawn(move || {

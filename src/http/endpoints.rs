@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use super::admission::Admission;
 use super::body::Body;
-use super::limits::{BodyRoom, Limits};
+use super::limits::{Limits, Room};
 use super::options::Options;
 use super::reply::{self, Reply};
 use super::routes;
@@ -40,7 +40,7 @@ pub struct Endpoints(Arc<Shared>);
 pub(super) struct Shared {
     prefix: String,
     admission: Admission,
-    pub(super) limits: Limits,
+    pub(super) limits: Arc<Limits>,
     pub(super) symbols: Arc<Symbols>,
 }
 
@@ -49,7 +49,7 @@ impl Endpoints {
         Self(Arc::new(Shared {
             prefix: options.prefix.clone(),
             admission,
-            limits: Limits::new(options.max_windows),
+            limits: Arc::new(Limits::new(options.max_windows)),
             symbols: Arc::default(),
         }))
     }
@@ -110,7 +110,7 @@ where
         Ok(endpoint) => endpoint,
         Err(refusal) => return *refusal,
     };
-    let mut room = shared.limits.body();
+    let mut room = shared.limits.room();
     let body = match endpoint.reads_body(&head.method) {
         true => match timeout(SENT_WITHIN, read(body, &mut room)).await {
             Ok(Ok(body)) => body,
@@ -124,11 +124,11 @@ where
         },
         false => Bytes::new(),
     };
-    routes::answer(endpoint, shared, &head, body).await
+    routes::answer(endpoint, shared, &head, body, room).await
 }
 
 /// A request's body, when it is here.
-async fn read<B>(body: B, room: &mut BodyRoom<'_>) -> Result<Bytes, Reply>
+async fn read<B>(body: B, room: &mut Room) -> Result<Bytes, Reply>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,

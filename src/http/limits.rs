@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most bytes of requests' bodies that are held at once.
+/// The most bytes of requests' bodies that are read, and whose answers are written, at once.
 const MOST_BODY_BYTES: usize = 16 << 20;
 /// How many threads do work that takes a moment; further requests wait for them.
 const WORKS: usize = 2;
@@ -16,17 +16,19 @@ pub(super) struct Limits {
     max_windows: usize,
     windows: Arc<Semaphore>,
     works: Arc<Semaphore>,
-    body_bytes: AtomicUsize,
+    body_bytes: Arc<AtomicUsize>,
 }
 
-/// The right to work, given back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Permit(#[allow(dead_code, reason = "is dropped")] Option<OwnedSemaphorePermit>);
+/// The right to work, given back when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Permit(
+    #[allow(dead_code, reason = "is dropped")] Option<Arc<OwnedSemaphorePermit>>,
+);
 
-/// Room for a request's body.
+/// Room for a request's body, and then for the answer that is made of it.
 #[derive(Debug)]
-pub(super) struct BodyRoom<'l> {
-    limits: &'l Limits,
+pub(super) struct Room {
+    taken_at_once: Arc<AtomicUsize>,
     bytes: usize,
 }
 
@@ -37,20 +39,20 @@ impl Limits {
             max_windows,
             windows: Arc::new(Semaphore::new(max_windows)),
             works: Arc::new(Semaphore::new(WORKS)),
-            body_bytes: AtomicUsize::new(0),
+            body_bytes: Arc::default(),
         }
     }
 
     /// The right to a window, if there is one left.
     pub(super) fn window(&self) -> Option<Permit> {
         let permit = self.windows.clone().try_acquire_owned();
-        permit.ok().map(|permit| Permit(Some(permit)))
+        permit.ok().map(|permit| Permit(Some(permit.into())))
     }
 
     /// The right to do some work, as soon as there is one left.
     pub(super) async fn work(&self) -> Permit {
         // Nobody closes the semaphore, so it always gives one.
-        Permit(self.works.clone().acquire_owned().await.ok())
+        Permit(self.works.clone().acquire_owned().await.ok().map(Arc::new))
     }
 
     /// Whether all that was permitted is done.
@@ -60,26 +62,25 @@ impl Limits {
     }
 
     /// Room for a body, to be taken while it comes in.
-    pub(super) fn body(&self) -> BodyRoom<'_> {
-        BodyRoom {
-            limits: self,
+    pub(super) fn room(&self) -> Room {
+        Room {
+            taken_at_once: self.body_bytes.clone(),
             bytes: 0,
         }
     }
 }
 
-impl BodyRoom<'_> {
+impl Room {
     /// Takes room for so many bytes more; false where there is none.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let held = self.limits.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let held = self.taken_at_once.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
         held + bytes <= MOST_BODY_BYTES
     }
 }
 
-impl Drop for BodyRoom<'_> {
+impl Drop for Room {
     fn drop(&mut self) {
-        let limits = self.limits;
-        limits.body_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.taken_at_once.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -60,8 +60,10 @@
 //! |---|---|---|
 //! | windows that are open | 8, or [`Options::max_windows`] | 503, with `Retry-After` |
 //! | a request's body | 4 MiB, within 10 s | 413, 408 |
-//! | all bodies that are being read | 16 MiB | 503, with `Retry-After` |
-//! | symbols and threads that are looked up | 2 requests | they wait |
+//! | addresses in a request | 250,000 | 413 |
+//! | all bodies that are read, and symbols of theirs that are sent | 16 MiB of bodies | 503, with `Retry-After` |
+//! | a client that takes symbols | 60 s | the connection is closed |
+//! | profiles, symbols and threads that are looked up | 2 requests | they wait |
 //! | symbols that are kept for the next request | 4 MiB, for 10 min | they are looked up again |
 //!
 //! And where [`serve`] has the connections:
@@ -85,6 +87,7 @@ mod form;
 mod index;
 mod limits;
 mod options;
+mod peer;
 mod profile;
 mod query;
 mod reply;

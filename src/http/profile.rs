@@ -1,5 +1,6 @@
 //! `profile`: the CPU time of the next seconds.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -11,14 +12,15 @@ use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
-use crate::Format;
 use crate::cpu::Window;
 use crate::error::{Error, ErrorKind, Result};
+use crate::{Format, Profile};
 
 /// Records for as long as the query says, and answers with the profile: the head as soon as the
-/// window is open, the body when the profile has its names.
+/// window is open, the body when the profile has its names. Naming takes its turn among what takes
+/// a moment; until then the window counts as open.
 pub(super) async fn answer(
-    limits: &Limits,
+    limits: &Arc<Limits>,
     method: &Method,
     family: Family,
     query: &Query<'_>,
@@ -37,20 +39,28 @@ pub(super) async fn answer(
         return reply::busy("as many windows are open as may be at once");
     };
     let begin = move |client: &_| Window::open(profiler, client);
-    let finish = move |window| record(window, time, form);
-    match worker::run_in_two(permit, begin, finish).await {
-        Ok(body) => form.reply("cpu", Vec::new()).map(|_| Body::later(body)),
-        Err(error) => reply::error(reply::status_of(&error), error),
-    }
+    let finish = move |window| record(window, time);
+    let window = match worker::run_in_two(permit.clone(), begin, finish).await {
+        Ok(window) => window,
+        Err(error) => return reply::error(reply::status_of(&error), error),
+    };
+    let limits = limits.clone();
+    let body = async move {
+        let profile = window.await??;
+        let body = worker::run(limits.work().await, move || form.of(profile)).await;
+        drop(permit);
+        body?
+    };
+    form.reply("cpu", Vec::new()).map(|_| Body::later(body))
 }
 
 /// The profile of so much time of a window.
-fn record(window: Window, time: Duration, form: Form) -> Result<Vec<u8>> {
+fn record(window: Window, time: Duration) -> Result<Profile> {
     if !window.waits_for(time) {
         let message = "the client has gone before the end of the time that it asked for";
         return Err(Error::new(ErrorKind::Os, message));
     }
-    form.of(window.close())
+    Ok(window.close())
 }
 
 /// What a request gets that does not say what it wants.

@@ -21,6 +21,14 @@ pub(super) fn text(body: impl Into<Bytes>) -> Reply {
     whole(StatusCode::OK, TEXT, body)
 }
 
+/// A text of so many bytes that is made as the client takes it.
+pub(super) fn text_in_pieces(
+    bytes: u64,
+    pieces: impl Iterator<Item = Bytes> + Send + 'static,
+) -> Reply {
+    text("").map(|_| Body::pieces(bytes, pieces))
+}
+
 /// A page for browsers, which runs no code and loads nothing.
 pub(super) fn html(body: String) -> Reply {
     let mut reply = whole(StatusCode::OK, "text/html; charset=utf-8", body);

@@ -6,6 +6,7 @@ use http::{Method, StatusCode};
 
 use super::endpoints::Shared;
 use super::family::Family;
+use super::limits::Room;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::{absent, cmdline, index, profile, symbol, threads};
@@ -35,6 +36,7 @@ pub(super) async fn answer(
     shared: &Shared,
     head: &Parts,
     body: Bytes,
+    room: Room,
 ) -> Reply {
     let limits = &shared.limits;
     let query = Query::of(head.uri.query().unwrap_or_default());
@@ -42,7 +44,11 @@ pub(super) async fn answer(
         Endpoint::IndexIsAt(place) => reply::moved_to(place),
         Endpoint::Index => index::answer(&head.headers),
         Endpoint::Cmdline(family) => cmdline::answer(family),
-        Endpoint::Symbol => symbol::answer(limits, &shared.symbols, &head.method, body).await,
+        Endpoint::Symbol if head.method == Method::POST => {
+            symbol::answer(limits, &shared.symbols, body, room).await
+        }
+        // How many there are is nothing that a client looks at, as long as it is not 0.
+        Endpoint::Symbol => reply::text("num_symbols: 1\n"),
         Endpoint::Profile(family) => profile::answer(limits, &head.method, family, &query).await,
         Endpoint::Threads(kind) => threads::answer(limits, kind, &query).await,
         Endpoint::Absent(family, name) => absent::answer(family, name),

@@ -1,7 +1,7 @@
 //! A listener of its own, for programs that have none.
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_io_timeout::TimeoutStream;
@@ -17,6 +18,7 @@ use tower_service::Service;
 use super::admission::{Admission, Token};
 use super::endpoints::Endpoints;
 use super::options::Options;
+use super::peer::Peer;
 use super::worker;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -150,18 +152,24 @@ fn run(
     runtime.block_on(async {
         tokio::select! {
             _ = stopped => {}
-            () = accept(listener, endpoints) => {}
+            () = accept(&listener, endpoints) => {}
         }
     });
+    // A forked child of the program that has the descriptor, too, does not keep the port.
+    let _ = SockRef::from(&listener).shutdown(Shutdown::Both);
 }
 
-async fn accept(listener: tokio::net::TcpListener, endpoints: Endpoints) {
+async fn accept(listener: &tokio::net::TcpListener, endpoints: Endpoints) {
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         // Nobody closes the semaphore, so it always gives one. Who is not let in yet waits.
         let permit = connections.clone().acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
+                // Where no descriptor is left the connection is closed.
+                let Ok(peer) = Peer::of(&stream) else {
+                    continue;
+                };
                 let mut stream = TimeoutStream::new(stream);
                 stream.set_write_timeout(Some(TAKEN_WITHIN));
                 let endpoints = endpoints.clone();
@@ -171,9 +179,12 @@ async fn accept(listener: tokio::net::TcpListener, endpoints: Endpoints) {
                     .header_read_timeout(SENT_WITHIN)
                     .max_buf_size(MAX_HEAD)
                     .serve_connection(TokioIo::new(Box::pin(stream)), endpoints);
-                tokio::spawn(async {
-                    // A connection that fails is the client's loss, which sees it.
-                    drop(connection.await);
+                tokio::spawn(async move {
+                    tokio::select! {
+                        // A connection that fails is the client's loss, which sees it.
+                        _ = connection => {}
+                        () = peer.has_gone() => {}
+                    }
                     drop(permit);
                 });
             }

@@ -46,6 +46,9 @@ use functions::Functions;
 #[cfg(feature = "http")]
 pub(crate) use symbols::Symbols;
 
+/// How many addresses are looked up at once: each takes some hundred bytes meanwhile.
+const AT_ONCE: usize = 1 << 14;
+
 const NO_SYMBOL: &str = "no symbol covers them";
 
 /// Addresses that [`symbolize`] left without a name, and why.
@@ -213,30 +216,36 @@ fn look_up(
 ) -> Result<(), Error> {
     let look_up = || {
         let symbolizer = Symbolizer::builder().enable_demangling(false).build();
-        let answers = match place {
+        let source = match place {
             Place::File(path) => {
                 let mut elf = Elf::new(path);
                 elf.debug_syms = debug_syms;
-                symbolizer.symbolize(&Source::Elf(elf), Input::FileOffset(positions))
+                Source::Elf(elf)
             }
             Place::Vdso => {
                 let mut process = Process::new(Pid::Slf);
                 process.perf_map = false;
                 process.map_files = false;
-                symbolizer.symbolize(&Source::Process(process), Input::AbsAddr(positions))
+                Source::Process(process)
             }
         };
-        let answers = answers.map_err(|error| {
-            let message = format!("the object cannot be read: {error:#}");
-            Error::new(ErrorKind::InvalidData, message)
-        })?;
         let mut outcome = Ok(());
-        for (index, answer) in answers.iter().enumerate() {
-            match answer {
-                // Such a symbol would cover all up to the next one: a PLT, say.
-                Symbolized::Sym(symbol) if symbol.size.is_none() => {}
-                Symbolized::Sym(symbol) => found(index, symbol),
-                Symbolized::Unknown(reason) => outcome = Err(*reason),
+        for (nth, positions) in positions.chunks(AT_ONCE).enumerate() {
+            let input = match place {
+                Place::File(_) => Input::FileOffset(positions),
+                Place::Vdso => Input::AbsAddr(positions),
+            };
+            let answers = symbolizer.symbolize(&source, input).map_err(|error| {
+                let message = format!("the object cannot be read: {error:#}");
+                Error::new(ErrorKind::InvalidData, message)
+            })?;
+            for (index, answer) in answers.iter().enumerate() {
+                match answer {
+                    // Such a symbol would cover all up to the next one: a PLT, say.
+                    Symbolized::Sym(symbol) if symbol.size.is_none() => {}
+                    Symbolized::Sym(symbol) => found(nth * AT_ONCE + index, symbol),
+                    Symbolized::Unknown(reason) => outcome = Err(*reason),
+                }
             }
         }
         outcome.map_err(explained)

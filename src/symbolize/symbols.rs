@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::find::{Finder, Place};
 use super::{ObjectLocations, look_up, objects};
+use crate::ErrorKind;
 use crate::aggregate::{Layouts, Places};
 use crate::profile::{LocationId, Profile};
 use crate::sync::Mutex;
@@ -17,8 +18,10 @@ use crate::sys::allocator;
 
 /// The most bytes that symbols are kept in: those of some 50,000 addresses.
 const KEPT_BYTES: usize = 4 << 20;
-/// What an address takes beside its symbol.
+/// What an address takes, and what a symbol takes beside its text, in tables that are half full.
 const ENTRY_BYTES: usize = 64;
+/// What an object takes beside its path.
+const OBJECT_BYTES: usize = 512;
 /// How long they are kept, so that a debug file that is installed later counts then.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
@@ -51,6 +54,8 @@ enum PlaceKey {
         inode: u64,
         bytes: u64,
         modified: Option<SystemTime>,
+        /// When the content or what else is known of the file changed, which no program can set.
+        changed: (i64, i64),
     },
 }
 
@@ -60,24 +65,34 @@ struct Found {
     object: Option<Object>,
     kept: Vec<(u64, Option<Arc<str>>)>,
     /// Address, position in the object, and symbol.
-    new: Vec<(u64, u64, Option<String>)>,
+    new: Vec<(u64, u64, Option<Arc<str>>)>,
+    /// Whether there is no symbol where none was found.
+    is_certain: bool,
 }
 
 impl Symbols {
-    /// The symbols of these addresses. Those that no symbol covers are left out.
-    pub(crate) fn at(&self, addresses: &[u64]) -> HashMap<u64, Arc<str>> {
-        let found = allocator::giving_back("sigprof-names", || self.find(addresses));
-        let mut symbols = HashMap::with_capacity(addresses.len());
+    /// The symbols of these addresses, in the addresses' order. Those that no symbol covers are left
+    /// out.
+    pub(crate) fn at(&self, addresses: &[u64]) -> Vec<(u64, Arc<str>)> {
+        allocator::giving_back("sigprof-names", || self.look_up(addresses))
+    }
+
+    fn look_up(&self, addresses: &[u64]) -> Vec<(u64, Arc<str>)> {
+        let found = self.find(addresses);
+        let mut symbols = Vec::with_capacity(addresses.len());
         let mut kept = self.0.lock();
         for found in found {
-            let object = found.object.as_ref();
             let new = found.new.into_iter().map(|(address, position, symbol)| {
-                let symbol = symbol.as_deref();
+                // What was not found this time may be found the next time.
+                let object = found.object.as_ref();
+                let object = object.filter(|_| found.is_certain || symbol.is_some());
                 (address, kept.keep(object, position, symbol))
             });
             let all = found.kept.into_iter().chain(new);
             symbols.extend(all.filter_map(|(address, symbol)| Some((address, symbol?))));
         }
+        symbols.sort_unstable_by_key(|(address, _)| *address);
+        symbols.shrink_to_fit();
         symbols
     }
 
@@ -115,8 +130,13 @@ impl Symbols {
             }
         }
         drop(all);
-        find_symbols(&place, &mut new);
-        Some(Found { object, kept, new })
+        let is_certain = find_symbols(&place, &mut new);
+        Some(Found {
+            object,
+            kept,
+            new,
+            is_certain,
+        })
     }
 }
 
@@ -131,24 +151,32 @@ impl Kept {
         &mut self,
         object: Option<&Object>,
         position: u64,
-        symbol: Option<&str>,
+        symbol: Option<Arc<str>>,
     ) -> Option<Arc<str>> {
-        let known = symbol.and_then(|symbol| self.symbols.get(symbol)).cloned();
-        let is_known = known.is_some() || symbol.is_none();
-        let shared = known.or_else(|| symbol.map(Arc::from));
+        let known = symbol.as_ref().and_then(|symbol| self.symbols.get(symbol));
+        let shared = known.cloned().or(symbol);
         let Some(object) = object else {
             return shared;
         };
-        let bytes = ENTRY_BYTES + shared.as_ref().filter(|_| !is_known).map_or(0, |s| s.len());
+        let of_object = object.place.path().as_os_str().len() + OBJECT_BYTES;
+        let of_symbol = shared
+            .as_ref()
+            .map_or(0, |symbol| symbol.len() + ENTRY_BYTES);
         let is_old = self.since.is_none_or(|since| since.elapsed() >= KEPT_FOR);
-        if is_old || self.bytes + bytes > KEPT_BYTES {
+        if is_old || self.bytes + of_object + of_symbol + ENTRY_BYTES > KEPT_BYTES {
             // Rather than what has not been asked for the longest, all: it is found again soon.
             *self = Self {
                 since: Some(Instant::now()),
                 ..Self::default()
             };
         }
-        self.bytes += bytes;
+        self.bytes += ENTRY_BYTES;
+        if !self.objects.contains_key(object) {
+            self.bytes += of_object;
+        }
+        if (shared.as_ref()).is_some_and(|symbol| !self.symbols.contains(symbol)) {
+            self.bytes += of_symbol;
+        }
         self.symbols.extend(shared.clone());
         let positions = match self.objects.get_mut(object) {
             Some(positions) => positions,
@@ -160,6 +188,13 @@ impl Kept {
 }
 
 impl PlaceKey {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Vdso => Path::new(""),
+            Self::File { path, .. } => path,
+        }
+    }
+
     fn of(place: &Place) -> Option<Self> {
         let path = match place {
             Place::Vdso => return Some(Self::Vdso),
@@ -172,6 +207,7 @@ impl PlaceKey {
             inode: metadata.ino(),
             bytes: metadata.len(),
             modified: metadata.modified().ok(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
         })
     }
 }
@@ -187,22 +223,31 @@ fn locations_of(addresses: &[u64]) -> Profile {
     profile
 }
 
-/// Fills in the symbols at positions in one object, where there are some.
-fn find_symbols(place: &Place, wanted: &mut [(u64, u64, Option<String>)]) {
+/// Fills in the symbols at positions in one object, where there are some, and says whether there are
+/// none elsewhere: an object that cannot be read now has some perhaps.
+fn find_symbols(place: &Place, wanted: &mut [(u64, u64, Option<Arc<str>>)]) -> bool {
+    // Many addresses may have one symbol.
+    let mut symbols = HashSet::<Arc<str>>::new();
+    let mut is_certain = true;
     // What the symbol table does not know, debug information may.
     for debug_syms in [false, true] {
         let mut missing: Vec<_> = wanted.iter_mut().filter(|(.., s)| s.is_none()).collect();
         if missing.is_empty() {
-            return;
+            break;
         }
         let positions: Vec<u64> = missing.iter().map(|(_, position, _)| *position).collect();
-        // Why some have none is nothing that a client asks for.
-        let _ = look_up(place, &positions, debug_syms, &mut |index, found| {
+        let outcome = look_up(place, &positions, debug_syms, &mut |index, found| {
             if !found.name.is_empty() {
-                missing[index].2 = Some(found.name.clone().into_owned());
+                let name: &str = &found.name;
+                let symbol = symbols.get_or_insert_with(name, |name| name.into());
+                missing[index].2 = Some(symbol.clone());
             }
         });
+        // Why some have none is nothing that a client asks for.
+        is_certain &=
+            outcome.map_or_else(|error| error.kind() == ErrorKind::Unsupported, |()| true);
     }
+    is_certain
 }
 
 #[cfg(test)]
@@ -216,11 +261,10 @@ mod tests {
         // Once looked up, once kept.
         for _ in 0..2 {
             let found = symbols.at(&[here + 1, 1, here]);
-            let name = &found[&here];
+            let name = &found[0].1;
             assert!(name.starts_with("_R") || name.starts_with("_ZN"), "{name}");
             assert!(name.contains("addresses_get_the_linkers_symbols"), "{name}");
-            assert_eq!(found[&(here + 1)], *name);
-            assert_eq!(found.get(&1), None);
+            assert_eq!(found, [(here, name.clone()), (here + 1, name.clone())]);
         }
     }
 
@@ -234,7 +278,7 @@ mod tests {
         let long = "x".repeat(KEPT_BYTES / 3);
         for position in 0..100 {
             let symbol = format!("{position}{long}");
-            let shared = kept.keep(Some(&object), position, Some(&symbol));
+            let shared = kept.keep(Some(&object), position, Some(symbol.as_str().into()));
             assert_eq!(shared.as_deref(), Some(symbol.as_str()));
             let held: usize = kept.symbols.iter().map(|symbol| symbol.len()).sum();
             assert!(held <= KEPT_BYTES, "{held} bytes");
@@ -255,9 +299,9 @@ mod tests {
             place: PlaceKey::Vdso,
             build_id: String::new(),
         };
-        let first = kept.keep(Some(&object), 1, Some("main")).unwrap();
-        let second = kept.keep(Some(&object), 2, Some("main")).unwrap();
+        let first = kept.keep(Some(&object), 1, Some("main".into())).unwrap();
+        let second = kept.keep(Some(&object), 2, Some("main".into())).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!(kept.bytes, 2 * ENTRY_BYTES + "main".len());
+        assert_eq!(kept.bytes, OBJECT_BYTES + 3 * ENTRY_BYTES + "main".len());
     }
 }

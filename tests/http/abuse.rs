@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::abusers;
 use crate::application::Application;
 use crate::client::{ask, open_window};
+use crate::long_symbol;
 use crate::process::{child, figure, soak};
 use crate::served::{is_recording, wait_until};
 
@@ -20,6 +21,7 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
     ask(address, "GET", "/debug/pprof/profile?seconds=1", b"");
     assert_eq!(ask(application, "POST", "/hash", b"text").status, 200);
     let (descriptors, memory) = (host.open_descriptors(), host.resident_bytes());
+    let long_symbol = host.long_symbol;
 
     let is_over = AtomicBool::new(false);
     let answers = AtomicU64::new(0);
@@ -35,7 +37,7 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
         let is_long = soak() > 1.0;
         let requests = (300.0 * soak()) as u32;
         let slow = scope.spawn(move || abusers::slow_clients(address));
-        let huge = scope.spawn(move || abusers::huge_requests(address, is_long));
+        let huge = scope.spawn(move || abusers::huge_requests(address, long_symbol, is_long));
         let malformed = scope.spawn(move || abusers::malformed_requests(address, requests));
         let leaving = scope.spawn(move || abusers::leaving_clients(address));
         for abuse in [slow, huge, malformed, leaving] {
@@ -56,6 +58,9 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
         more >> 10
     );
     assert!(more <= 32 << 20, "{more} bytes");
+    let most = host.most_resident_bytes().saturating_sub(memory);
+    figure!("{} KiB more than before at most", most >> 10);
+    assert!(most <= 96 << 20, "{most} bytes");
     host.shut_down();
     assert!(host.open_descriptors() < descriptors);
     assert_eq!(ask(application, "POST", "/hash", b"text").status, 200);
@@ -67,6 +72,7 @@ struct Host {
     said: Lines<BufReader<ChildStdout>>,
     application: SocketAddr,
     server: SocketAddr,
+    long_symbol: usize,
 }
 
 impl Host {
@@ -77,10 +83,12 @@ impl Host {
         let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
         let addresses = said.find_map(|line| Some(line.unwrap().strip_prefix("at ")?.to_owned()));
         let addresses = addresses.unwrap();
-        let (application, server) = addresses.split_once(' ').unwrap();
+        let [application, server, long_symbol] =
+            addresses.split(' ').collect::<Vec<_>>().try_into().unwrap();
         Self {
             application: application.parse().unwrap(),
             server: server.parse().unwrap(),
+            long_symbol: long_symbol.parse().unwrap(),
             process,
             said,
         }
@@ -105,6 +113,15 @@ impl Host {
         let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
         pages * 4096
     }
+
+    /// The most that there were at any time.
+    fn most_resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()));
+        let status = status.unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
+        kib.parse::<u64>().unwrap() << 10
+    }
 }
 
 impl Drop for Host {
@@ -121,7 +138,12 @@ fn host() {
     let application = Application::at_rest();
     let server = sigprof::http::serve("127.0.0.1:0").unwrap();
     // The harness has begun a line.
-    println!("\nat {} {}", application.address, server.local_addr());
+    println!(
+        "\nat {} {} {}",
+        application.address,
+        server.local_addr(),
+        long_symbol::begin()
+    );
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     server.shutdown();

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::client::open_window;
+use crate::client::ask;
 
+/// What a server says that has no endpoints, and is abused for comparison.
+const NOTHING_THERE: u16 = 404;
 /// How many clients send slowly.
 const SLOW_CLIENTS: usize = 200;
 
@@ -28,8 +30,8 @@ pub fn slow_clients(address: SocketAddr) {
 }
 
 /// Heads of 10 MB, bodies of 100 MB, and requests whose answer nobody reads, the latter until the
-/// server gives up where it `waits`.
-pub fn huge_requests(address: SocketAddr, waits: bool) {
+/// server gives up where it `waits`. At `long_symbol` the process has a function of that kind.
+pub fn huge_requests(address: SocketAddr, long_symbol: usize, waits: bool) {
     for _ in 0..3 {
         let line = format!("X-Filler: {}\r\n", "x".repeat(1000));
         let head = format!("GET /pprof/cmdline HTTP/1.1\r\n{}\r\n", line.repeat(10_000));
@@ -43,7 +45,7 @@ pub fn huge_requests(address: SocketAddr, waits: bool) {
         let body = [head.as_bytes(), &b"0x1000+".repeat(100_000_000 / 7)].concat();
         let answer = send_and_hear(address, &body);
         assert!(
-            answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
+            answer.is_empty() || is_one_of(&answer, &[413, NOTHING_THERE]),
             "{answer}"
         );
         let chunk = format!(
@@ -52,19 +54,34 @@ pub fn huge_requests(address: SocketAddr, waits: bool) {
         );
         let answer = send_and_hear(address, chunk.as_bytes());
         assert!(
-            answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
+            answer.is_empty() || is_one_of(&answer, &[413, NOTHING_THERE]),
             "{answer}"
         );
     }
-    let addresses = vec![format!("{:#x}", huge_requests as *const () as usize); 100_000].join("+");
-    let request = format!(
-        "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{addresses}",
-        addresses.len()
-    );
-    for _ in 0..10 {
+    // One address again and again, and each of a function with a long name: a few bytes that stand
+    // for thousands.
+    let mut clients = Vec::new();
+    for nth in 0..10 {
+        let addresses = (0..100_000).map(|i| match nth % 2 {
+            0 => long_symbol,
+            _ => long_symbol + i % 40_000,
+        });
+        let addresses = addresses.map(|address| format!("{address:x}"));
+        let addresses = addresses.collect::<Vec<String>>().join("+");
+        let request = format!(
+            "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{addresses}",
+            addresses.len()
+        );
         let mut client = TcpStream::connect(address).unwrap();
         // As much as it takes.
         let _ = client.write_all(request.as_bytes());
+        let mut head = [0; 12];
+        client.read_exact(&mut head).unwrap();
+        let head = str::from_utf8(&head).unwrap();
+        assert!(is_one_of(head, &[200, 503, NOTHING_THERE]), "{head}");
+        clients.push(client);
+    }
+    for mut client in clients {
         while waits && client.write_all(b"x").is_ok() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -105,13 +122,45 @@ pub fn malformed_requests(address: SocketAddr, count: u32) {
     }
 }
 
-/// Clients that go away in the middle of their window.
+/// Clients that go away in the middle of their window, some of them with something left that the
+/// server has no reason to read.
 pub fn leaving_clients(address: SocketAddr) {
-    for _ in 0..20 {
-        let client = open_window(address);
-        std::thread::sleep(Duration::from_millis(20));
-        drop(client);
+    const WINDOW: &str = "GET /pprof/profile?seconds=300 HTTP/1.1\r\nHost: localhost\r\n";
+    let rests = [
+        "\r\n",
+        "\r\n\r\n",
+        "\r\nG",
+        "\r\nGET /pprof/cmdline HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "Content-Length: 5\r\n\r\n",
+        "Content-Length: 5\r\n\r\nhello",
+        "Content-Length: 500000\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nhel",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n",
+    ];
+    for rest in rests {
+        for _ in 0..2 {
+            let mut client = TcpStream::connect(address).unwrap();
+            let request = format!("{WINDOW}{rest}");
+            client.write_all(request.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
+    // There is room again for whoever stays.
+    loop {
+        let answer = ask(address, "GET", "/pprof/profile?seconds=1", b"");
+        if [200, NOTHING_THERE].contains(&answer.status) {
+            break;
+        }
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Whether an answer has one of these statuses.
+fn is_one_of(answer: &str, statuses: &[u16]) -> bool {
+    let mut statuses = statuses.iter();
+    statuses.any(|status| answer.starts_with(&format!("HTTP/1.1 {status}")))
 }
 
 /// Sends what the server takes, and reads what it says, unless it takes its time.

@@ -7,6 +7,7 @@ use sigprof::Profile;
 use sigprof::http::serve;
 
 use crate::client::{ask, send};
+use crate::long_symbol;
 use crate::process::succeed;
 use crate::served::Served;
 use crate::support::{run, tool};
@@ -278,8 +279,8 @@ fn curl_gets_what_it_asks_for() {
     let head = String::from_utf8(curl(&["--head"], "/pprof/symbol")).unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     // A body of this length has curl ask first whether it may send it.
-    let address = burn_sixty as *const () as usize + 1;
-    let body = vec![format!("{address:#x}"); 100_000].join("+");
+    let addresses = (0..100_000).map(|nth| format!("{:#x}", long_symbol::begin() + nth));
+    let body = addresses.collect::<Vec<String>>().join("+");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("addresses");
     std::fs::write(&file, body).unwrap();
@@ -287,7 +288,7 @@ fn curl_gets_what_it_asks_for() {
     let lines = curl(&["--data-binary", &data], "/pprof/symbol");
     let lines = String::from_utf8(lines).unwrap();
     assert_eq!(lines.lines().count(), 100_000);
-    assert!(lines.lines().all(|line| line.contains("burn_sixty")));
+    assert!(lines.lines().all(|line| line.contains("\ta_long_function")));
     let profile = curl(&[], "/pprof/profile?seconds=1");
     assert!(Profile::read(&profile).unwrap().samples().len() > 0);
 }

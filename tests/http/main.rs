@@ -18,6 +18,7 @@ mod application;
 mod client;
 mod clock;
 mod endpoints;
+mod long_symbol;
 mod safe;
 mod scrape;
 mod served;

@@ -163,6 +163,39 @@ fn a_server_that_is_shut_down_ends_its_windows_and_frees_its_port() {
     assert_eq!(again.local_addr(), address);
 }
 
+/// The child has the descriptors of the listener and of the connections.
+#[test]
+fn a_server_is_shut_down_whatever_the_program_has_forked() {
+    let server = serve(ANY_PORT).unwrap();
+    let address = server.local_addr();
+    let mut client = open_window(address);
+    wait_until(is_recording);
+    // SAFETY: the child makes system calls alone.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: both calls take no pointer; the child ends with its parent.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    assert!(child > 0);
+    server.shutdown();
+    let mut answer = Vec::new();
+    let _ = client.read_to_end(&mut answer);
+    assert_eq!(
+        serve(address).map(|again| again.local_addr()).ok(),
+        Some(address)
+    );
+    // SAFETY: the child is this process's, and nothing waits for it elsewhere.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+}
+
 fn cmdline(address: SocketAddr) -> Answer {
     ask(address, "GET", "/pprof/cmdline", b"")
 }
