@@ -15,3 +15,5 @@ pub(crate) use layout::Layouts;
 pub(crate) use places::{NamedFrames, Places};
 pub(crate) use stack_table::{Stack, StackTable, State, Tag, Weight};
 pub(crate) use sums::Sums;
+#[cfg(feature = "http")]
+pub(crate) use sums::Thinning;

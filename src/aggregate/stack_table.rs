@@ -1,6 +1,6 @@
 //! Interned call chains and their summed weights.
 
-use super::sums::Sums;
+use super::sums::{Sums, Thinning};
 use crate::profile::SliceTable;
 use crate::unwind::StopReason;
 
@@ -92,10 +92,10 @@ impl StackTable {
         &self.all
     }
 
-    /// From here on one tick in `every` is summed up for the window, too.
+    /// From here on ticks are summed up for the window, too: all, or those that count.
     #[cfg(feature = "http")]
-    pub(crate) fn open_window(&mut self, window: u32, every: u64) {
-        self.windows.push((window, Sums::of_every(every)));
+    pub(crate) fn open_window(&mut self, window: u32, thinning: Option<Thinning>) {
+        self.windows.push((window, Sums::thinned(thinning)));
     }
 
     /// What was added since the window was opened.

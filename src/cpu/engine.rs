@@ -117,9 +117,4 @@ impl Rate {
     pub(super) fn is_finer_than_scheduler(self) -> bool {
         clock::Clock::scheduler_tick_ns().is_ok_and(|tick_ns| self.period_ns() < tick_ns)
     }
-
-    /// Ticks a second of CPU time, as the period in whole nanoseconds has it.
-    pub(super) fn effective_hz(self) -> f64 {
-        1.0 / self.period.as_secs_f64()
-    }
 }

@@ -25,6 +25,9 @@ use crate::sys::per_process::PerProcess;
 /// begins a new one: where windows overlap without end, it would never end.
 const MOST_TABLE_BYTES: usize = 16 << 20;
 
+/// The sample type of a recording's profile that counts periods.
+const COUNTS: usize = 0;
+
 /// A forked child has none of its parent's.
 static WINDOWS: PerProcess<Mutex<Windows>> = PerProcess::new();
 
@@ -353,7 +356,16 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
     for (part, next) in parts.iter().zip(&parts[1..]) {
         unsampled_ns += between(part.to.process_cpu_ns, next.from.process_cpu_ns);
     }
-    let mut profile = Profile::merged(parts.into_iter().map(|part| part.profile));
+    // So that counts of periods can be added up. The shortest leaves none of them out.
+    let periods = parts.iter().map(|part| part.profile.period);
+    let period = periods.min().unwrap_or_default();
+    let mut profile = Profile::merged(parts.into_iter().map(|part| {
+        let mut profile = part.profile;
+        if profile.period != period {
+            profile.count_by(period, COUNTS);
+        }
+        profile
+    }));
     let duration = to.at.saturating_duration_since(from.at);
     profile.duration_nanos = duration.as_nanos().max(1) as i64;
     // By elapsed time that is not what samples are made of.

@@ -38,8 +38,8 @@
 //! | `top` | the functions that cost the most, as `pprof -top` prints them |
 //!
 //! Requests for profiles that overlap share one recording, and a recording that the program itself
-//! runs is shared, too. Each request gets what happened within its own time, at its own rate or the
-//! nearest that the recording has; the profile's period says which. One kind of time is recorded at
+//! runs is shared, too. Each request gets what happened within its own time, at its own rate or, where
+//! the program's recording has a lower one, at that; the profile's period says which. One kind of time is recorded at
 //! once: whoever asks for the other meanwhile gets status 503 and a sentence.
 //!
 //! The head of a profile's answer is sent when its time begins, since clients do not wait for a

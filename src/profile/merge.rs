@@ -28,6 +28,23 @@ impl Profile {
         }
         merged
     }
+
+    /// Changes the period, and the values of one sample type, which count periods, with it: they
+    /// are rounded so that their sum is right.
+    pub(crate) fn count_by(&mut self, period: i64, sample_type: usize) {
+        let (old, new) = (i128::from(self.period), i128::from(period.max(1)));
+        let width = self.sample_types.len();
+        let values = self.samples.values.iter_mut();
+        let counts = values.skip(sample_type).step_by(width);
+        let (mut before, mut after) = (0i128, 0i128);
+        for count in counts {
+            before += i128::from(*count);
+            let sum = before * old / new;
+            *count = (sum - after) as i64;
+            after = sum;
+        }
+        self.period = period;
+    }
 }
 
 /// Where what a profile holds is in it.
@@ -195,6 +212,24 @@ mod tests {
             .collect();
         let expected = [(0x1010, 6, 1), (0, 8, 0), (0x1020, 3, 1), (0, 4, 0)];
         assert_eq!(samples, expected);
+    }
+
+    #[test]
+    fn counts_of_another_period_add_up() {
+        let mut counts = profile(0x1010, "f", "main");
+        counts.push_sample(&[], &[-2], &[]);
+        counts.period = 10_000_000;
+        counts.count_by(1_000_000, 0);
+        let values = |profile: &Profile| -> Vec<i64> {
+            let samples = profile.samples();
+            samples.map(|sample| sample.values[0]).collect()
+        };
+        assert_eq!(values(&counts), [30, 40, -20]);
+        counts.count_by(1_428_571, 0);
+        assert_eq!(values(&counts), [21, 28, -14]);
+        assert_eq!(counts.period, 1_428_571);
+        counts.count_by(1_000_000_000, 0);
+        assert_eq!(values(&counts), [0, 0, 0]);
     }
 
     #[test]

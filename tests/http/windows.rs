@@ -60,12 +60,12 @@ fn ten_windows_have_each_its_own_time_at_its_own_rate() {
     let clock = CpuClock::start();
     let asked = [
         (1, 100),
-        (2, 100),
-        (3, 100),
+        (2, 150),
+        (3, 140),
         (3, 1000),
-        (1, 1000),
+        (1, 700),
         (2, 50),
-        (3, 200),
+        (3, 201),
         (2, 10),
         (3, 500),
         (3, 25),
@@ -86,8 +86,63 @@ fn ten_windows_have_each_its_own_time_at_its_own_rate() {
         readings.check(profile, &what);
         assert_eq!(profile.period, 1_000_000_000 / hz, "{what}");
         assert!(profile.duration_nanos >= seconds * 1_000_000_000, "{what}");
+        check_ticks(profile, profile.total(1), &what);
         check_places(profile, &what);
     }
+}
+
+/// A window's gperftools file.
+fn legacy_window(served: &Served, query: &str) -> Profile {
+    let answer = ask(
+        served.address(),
+        "GET",
+        &format!("/pprof/profile?{query}"),
+        b"",
+    );
+    assert_eq!(answer.status, 200, "{query}: {}", answer.text());
+    Profile::read(&answer.body).unwrap()
+}
+
+/// Checks that ticks by their period are the time that a profile with the clock's time has.
+///
+/// # Panics
+///
+/// If they are not.
+fn check_ticks(profile: &Profile, cpu_ns: i64, what: &str) {
+    let ns = profile.total(0) * profile.period;
+    // Each thread has up to a period more or less.
+    let most = cpu_ns / 20 + 10 * profile.period;
+    let off = (ns - cpu_ns).abs();
+    assert!(off <= most, "{what}: {ns} ns of {cpu_ns}:\n{profile}");
+}
+
+#[test]
+fn a_gperftools_file_has_the_windows_time_beside_a_faster_window() {
+    let served = Served::new();
+    let (profile, legacy) = std::thread::scope(|scope| {
+        let legacy = scope.spawn(|| legacy_window(&served, "seconds=2&hz=700"));
+        let profile = scope.spawn(|| window(&served, "seconds=2&hz=700"));
+        burn(Duration::from_millis(300));
+        window(&served, "seconds=1&hz=1000");
+        (profile.join().unwrap(), legacy.join().unwrap())
+    });
+    assert_eq!(profile.period, 1_428_571);
+    check_ticks(&profile, profile.total(1), "profile.proto");
+    // It has whole microseconds.
+    assert_eq!(legacy.period, 1_428_000);
+    check_ticks(&legacy, profile.total(1), "gperftools");
+}
+
+#[test]
+fn ticks_have_the_windows_time_where_the_programs_own_rate_is_lower() {
+    let served = Served::new();
+    let (window, ()) = meanwhile(&served, "seconds=3&hz=1000", || {
+        let recording = Profiler::new().frequency_hz(70).start().unwrap();
+        burn(Duration::from_millis(1000));
+        recording.stop().unwrap();
+    });
+    assert_eq!(window.period, 1_000_000);
+    check_ticks(&window, window.total(1), "window");
 }
 
 #[test]

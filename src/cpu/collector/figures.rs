@@ -83,7 +83,7 @@ impl Collector {
 
     /// Between two ticks that count in a stretch.
     fn period_ns(&self, stretch: &Stretch<'_>) -> u64 {
-        self.rate.period_ns() * stretch.sums.every()
+        stretch.sums.period_ns(self.rate.period_ns())
     }
 
     /// What became of the process's CPU time in a stretch.
@@ -100,7 +100,6 @@ impl Collector {
         let sent_elsewhere = totals.sent_elsewhere;
         let without_stack = lost.no_lane + lost.lane_full;
         let lost_sent = sent_elsewhere.min(without_stack);
-        let every = sums.every();
         let books = Books {
             period_ns: self.period_ns(stretch),
             cpu_ns: match self.engine {
@@ -108,20 +107,20 @@ impl Collector {
                 Engine::ProcessTimer => totals.process_ns,
                 _ => totals.process_ns.saturating_sub(totals.own_ns),
             },
-            ticks: match every {
-                1 => totals.ticks,
-                _ => sums.counts().weight.saturating_sub(totals.sent / every),
+            ticks: match sums.is_thinned() {
+                false => totals.ticks,
+                true => (sums.counts().weight).saturating_sub(sums.counting(totals.sent)),
             },
-            lost: (without_stack - lost_sent) / every,
-            filtered: lost.filtered.saturating_sub(sent_elsewhere - lost_sent) / every,
+            lost: sums.counting(without_stack - lost_sent),
+            filtered: sums.counting(lost.filtered.saturating_sub(sent_elsewhere - lost_sent)),
             is_by_thread: self.is_by_thread,
             is_user_only: self.is_user_only,
         };
         let accounts = totals.accounts.iter().map(|(&serial, &account)| {
             let mut account = account;
-            if every > 1 {
+            if sums.is_thinned() {
                 account.ticks = sums.ticks_of(serial);
-                account.lost /= every;
+                account.lost = sums.counting(account.lost);
             }
             (serial, account)
         });
@@ -135,7 +134,7 @@ impl Collector {
             return (1, 1);
         }
         let (part_ns, whole_ns) = audit.worth;
-        let sent = stretch.totals.sent / stretch.sums.every();
+        let sent = stretch.sums.counting(stretch.totals.sent);
         let sent_ns = sent * self.period_ns(stretch);
         (part_ns + sent_ns, whole_ns + sent_ns)
     }
@@ -180,7 +179,7 @@ impl Collector {
         Stats {
             engine: self.engine,
             frequency_hz: stretch.frequency_hz,
-            effective_hz: self.rate.effective_hz() / sums.every() as f64,
+            effective_hz: 1e9 / self.period_ns(stretch) as f64,
             duration: totals.elapsed,
             ticks: written + totals.lost.total(),
             samples: counts.weight,

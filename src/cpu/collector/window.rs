@@ -4,6 +4,7 @@
 use super::figures::Stretch;
 use super::totals::Totals;
 use super::{Collector, Moment};
+use crate::aggregate::Thinning;
 use crate::cpu::engine::Rate;
 use crate::profile::Profile;
 
@@ -26,23 +27,20 @@ pub(in crate::cpu) struct Part {
 
 impl Collector {
     /// Counts for a window from here on, at the rate that it asks for or, where the recording's is
-    /// no multiple of that, at the nearest that can be had.
+    /// lower, at that.
     pub(in crate::cpu) fn open_window(&mut self, window: u32, rate: Rate) {
         self.catch_up();
-        let every = match self.wall {
+        let thinning = match self.wall {
             // The time of a look is not known before the next.
-            Some(_) => 1,
-            None => {
-                let period_ns = self.rate.period_ns();
-                (rate.period_ns() + period_ns / 2) / period_ns
-            }
+            Some(_) => None,
+            None => Thinning::new(self.rate.period_ns(), rate.period_ns()),
         };
         self.windows.push(Mark {
             window,
             totals: self.totals(),
             frequency_hz: rate.frequency_hz,
         });
-        self.table.open_window(window, every);
+        self.table.open_window(window, thinning);
     }
 
     /// What was counted since the window was opened.
