@@ -1,6 +1,8 @@
 //! Interned call chains and their summed weights.
 
-use super::sums::{Sums, Thinning};
+use super::sums::Sums;
+#[cfg(feature = "http")]
+use super::sums::Thinning;
 use crate::profile::SliceTable;
 use crate::unwind::StopReason;
 

@@ -30,6 +30,7 @@ pub(crate) struct Thinning {
 
 impl Thinning {
     /// From one period to another; `None` where that is no longer.
+    #[cfg(any(feature = "http", test))]
     pub(crate) fn new(tick_ns: u64, period_ns: u64) -> Option<Self> {
         (period_ns > tick_ns && tick_ns > 0).then_some(Self { tick_ns, period_ns })
     }

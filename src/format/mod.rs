@@ -30,6 +30,8 @@ use std::path::Path;
 pub use file::OutputFile;
 pub use gmon::Gmon;
 pub(crate) use held::HeldFile;
+#[cfg(feature = "http")]
+pub(crate) use written_addresses::well_known_at;
 
 use crate::{Error, ErrorKind, Profile, Result};
 

@@ -13,6 +13,22 @@ use crate::profile::{Location, LocationId, Profile};
 /// The name that stands for frames without an address whose name the format cannot hold.
 const NO_ADDRESS: &str = "[no-address]";
 
+/// Names of frames that recordings have. Each has an address of its own in all files, so that
+/// `/pprof/symbol` can name it for a client that has a file of this process.
+const WELL_KNOWN: [&str; 5] = ["[lost]", "[unsampled]", "[kernel]", NO_ADDRESS, NO_STACK];
+
+/// The name that this address stands for in all files.
+#[cfg(feature = "http")]
+pub(crate) fn well_known_at(address: u64) -> Option<&'static str> {
+    let mut names = WELL_KNOWN.into_iter().enumerate();
+    names.find_map(|(i, name)| (place(i) == address).then_some(name))
+}
+
+/// The address of a placeholder by its number.
+fn place(number: usize) -> u64 {
+    FIRST_PLACEHOLDER + 2 * number as u64
+}
+
 /// The addresses that locations are written with.
 pub(super) struct WrittenAddresses {
     /// By location; behind the profile's own come those of placeholders.
@@ -36,7 +52,7 @@ impl WrittenAddresses {
             placeholders: Vec::new(),
             location_of_placeholder: HashMap::new(),
             taken: own.filter(|a| reserved.contains(a)).collect(),
-            next_free: FIRST_PLACEHOLDER,
+            next_free: place(WELL_KNOWN.len()),
         };
         let mut first: HashMap<u64, LocationId> = HashMap::with_capacity(locations.len());
         for (i, location) in locations.iter().enumerate() {
@@ -95,23 +111,39 @@ impl WrittenAddresses {
         if let Some(&id) = self.location_of_placeholder.get(name) {
             return id;
         }
-        while self.taken.contains(&self.next_free) {
-            self.next_free += 2;
-        }
-        // The last place is kept for all names that there is no room for.
-        let is_last = self.next_free + 2 >= PLACEHOLDER_LIMIT;
-        if is_last && name != NO_ADDRESS {
+        let own = WELL_KNOWN
+            .iter()
+            .position(|known| *known == name)
+            .map(place);
+        let Some(address) = own
+            .filter(|own| !self.taken.contains(own))
+            .or_else(|| self.next_free(name))
+        else {
             return self.placeholder(NO_ADDRESS);
-        }
+        };
         let id = LocationId(self.of_location.len() as u32);
-        self.of_location.push(self.next_free);
+        self.of_location.push(address);
         self.placeholders.push(Placeholder {
-            address: self.next_free,
+            address,
             name: name.to_owned(),
         });
         self.location_of_placeholder.insert(name.to_owned(), id);
-        self.next_free += 2;
         id
+    }
+
+    /// An address that nothing has yet. The last one is kept for all names that there is no room
+    /// for.
+    fn next_free(&mut self, name: &str) -> Option<u64> {
+        while self.taken.contains(&self.next_free) {
+            self.next_free += 2;
+        }
+        let is_last = self.next_free + 2 >= PLACEHOLDER_LIMIT;
+        if is_last && name != NO_ADDRESS {
+            return None;
+        }
+        let address = self.next_free;
+        self.next_free += 2;
+        Some(address)
     }
 }
 

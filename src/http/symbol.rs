@@ -10,6 +10,7 @@ use http::StatusCode;
 use super::limits::{Limits, Room};
 use super::reply::{self, Reply};
 use super::worker;
+use crate::format::well_known_at;
 use crate::symbolize::Symbols;
 
 /// How many bytes of lines are made at a time.
@@ -28,7 +29,11 @@ pub(super) async fn answer(
     let find = move || {
         let addresses = addresses(&body)?;
         drop(body);
-        Ok(symbols.at(&addresses))
+        let mut found = symbols.at(&addresses);
+        // They lie behind all code.
+        let placeholder = |address| Some((address, Arc::from(well_known_at(address)?)));
+        found.extend(addresses.into_iter().filter_map(placeholder));
+        Ok(found)
     };
     match worker::run(limits.work().await, find).await {
         Ok(Err((status, sentence))) => reply::error(status, sentence),

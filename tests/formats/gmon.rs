@@ -419,6 +419,30 @@ fn what_is_wrong_is_said_with_its_place() {
 }
 
 #[test]
+fn records_without_a_histogram_are_read_in_each_layout() {
+    let all = by_hand();
+    let arcs = Records {
+        arcs: all.arcs.clone(),
+        ..Records::default()
+    };
+    let blocks = Records {
+        blocks: all.blocks.clone(),
+        ..Records::default()
+    };
+    let both = Records {
+        histograms: Vec::new(),
+        ..all
+    };
+    for records in [arcs, blocks, both] {
+        let expected = Profile::read(&records.bytes(NATIVE)).unwrap();
+        for layout in LAYOUTS {
+            let read = Profile::read(&records.bytes(layout)).unwrap();
+            assert_eq!(read, expected, "{layout:?} of {records:?}");
+        }
+    }
+}
+
+#[test]
 fn a_profile_that_says_it_has_bins_beyond_measure_is_written_without_them() {
     for comment in [
         "gmon.out histogram: 0x0 to 0xffffffffffffffff in 4294967295 bins",
@@ -468,7 +492,10 @@ proptest! {
         let bytes = records.bytes(NATIVE);
         let profile = Profile::read(&bytes).unwrap();
         prop_assert_eq!(&written(&profile, Format::Gmon), &bytes);
-        for layout in LAYOUTS {
+        // Without a histogram, whose dimension is a text, one file in some 50,000 is records by
+        // this machine's layout and by another one's.
+        let layouts = LAYOUTS.into_iter().filter(|_| !records.histograms.is_empty());
+        for layout in layouts {
             prop_assert_eq!(&Profile::read(&records.bytes(layout)).unwrap(), &profile);
         }
         let through = Profile::read(&written(&profile, Format::Pprof)).unwrap();

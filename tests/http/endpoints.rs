@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use sigprof::Profile;
 use sigprof::http::serve;
+use sigprof::profile::{Function, Line, Location, ValueType};
+use sigprof::{Format, Profile};
 
 use crate::client::{ask, send};
 use crate::long_symbol;
@@ -206,6 +207,59 @@ fn symbols_are_the_linkers() {
     let wrong = ask("POST", "0x1000,0x2000");
     assert_eq!(wrong.status, 400);
     assert_eq!(wrong.header("x-go-pprof"), Some("1"));
+}
+
+#[test]
+fn frames_without_code_are_named_by_their_addresses_in_a_file() {
+    let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
+    profile.period_type = ValueType::new("cpu", "nanoseconds");
+    profile.period = 10_000_000;
+    let names = ["[somebodys-own]", "[unsampled]", "[lost]", "[kernel]"];
+    for name in names {
+        let name = profile.intern(name);
+        let function = profile.push_function(Function {
+            name,
+            ..Function::default()
+        });
+        let lines = vec![Line {
+            function,
+            line: 0,
+            column: 0,
+        }];
+        let location = profile.push_location(Location {
+            lines,
+            ..Location::default()
+        });
+        profile.push_sample(&[location], &[1], &[]);
+    }
+    let mut file = Vec::new();
+    profile.write(Format::CpuProfile, &mut file).unwrap();
+    let text = String::from_utf8_lossy(&file);
+    let address_of = |name: &str| {
+        let line = text.lines().find(|line| line.ends_with(name)).unwrap();
+        let (start, _) = line
+            .trim_start_matches(|c| c != '1')
+            .split_once('-')
+            .unwrap();
+        format!("0x{start:0>16}")
+    };
+    let addresses = names.map(address_of).join("+");
+    let server = serve("127.0.0.1:0").unwrap();
+    let answer = ask(
+        server.local_addr(),
+        "POST",
+        "/pprof/symbol",
+        addresses.as_bytes(),
+    );
+    let answer = answer.text();
+    let named: Vec<&str> = (answer.lines())
+        .map(|line| line.split_once('\t').unwrap().1)
+        .collect();
+    assert_eq!(
+        named,
+        ["[lost]", "[unsampled]", "[kernel]"],
+        "{addresses}: {answer}"
+    );
 }
 
 #[test]

@@ -26,7 +26,8 @@ pub(in crate::format) fn sniff(bytes: &[u8]) -> bool {
 }
 
 /// Reads a file of version 1. The size of its addresses stands nowhere: the one that its records
-/// have is the one by which all of the file is records.
+/// have is the one by which all of the file is records. Where that are several, as can happen
+/// without a histogram, this machine's is taken.
 pub(super) fn read(bytes: &[u8], memory: &mut u64) -> Result<Records> {
     charge(memory, bytes.len().saturating_mul(GROWTH))?;
     let mut furthest: Option<Damage> = None;
