@@ -8,6 +8,8 @@
 use http::StatusCode;
 
 use super::family::Family;
+use super::form::Form;
+use super::query::Query;
 use super::reply::{self, Reply};
 use crate::Format;
 use crate::profile::{Profile, ValueType};
@@ -27,21 +29,22 @@ pub(super) fn name(family: Family, name: &str) -> Option<&'static str> {
         .find(|known| *known == name)
 }
 
-/// A sentence, or where scrapers ask a profile without samples.
-pub(super) fn answer(family: Family, name: &'static str) -> Reply {
-    let sentence = sentence(name);
-    if family == Family::Gperftools || !OF_GO.contains(&name) {
+/// A sentence that says where the index is; or where scrapers ask a profile without samples.
+pub(super) fn answer(name: &'static str, query: &Query<'_>, index: &str) -> Reply {
+    let sentence =
+        format!("this version of sigprof records no {name} profile; {index} lists what there is");
+    if !OF_GO.contains(&name) {
         return reply::error(StatusCode::NOT_FOUND, sentence);
     }
-    let mut file = Vec::new();
-    match empty(name, sentence).write(Format::Pprof, &mut file) {
-        Ok(()) => reply::download("empty.pb.gz", file),
-        Err(error) => reply::error(reply::status_of(&error), error),
+    let form = match query.seconds().and_then(|_| Form::asked(query)) {
+        Ok(None) if query.is_for_people() => return reply::text(sentence + "\n"),
+        Ok(asked) => asked.unwrap_or(Form::File(Format::Pprof)),
+        Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
+    };
+    match form.of(empty(name, sentence)) {
+        Ok(body) => form.reply(name, body),
+        Err(error) => reply::failed(&error),
     }
-}
-
-fn sentence(name: &str) -> String {
-    format!("this version of sigprof records no {name} profile; /debug/pprof/ lists what there is")
 }
 
 /// A profile of this kind that nothing was recorded for.

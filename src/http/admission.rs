@@ -80,6 +80,12 @@ impl Admission {
                 ),
             ));
         }
+        if self.hosts.is_some() && is_of_another_site(&head.headers) {
+            return Some(reply::error(
+                StatusCode::FORBIDDEN,
+                "a page of another site asked for this",
+            ));
+        }
         let token = self.token.as_ref()?;
         if given_token(&head.headers).is_some_and(|given| token.is(&given)) {
             return None;
@@ -94,14 +100,28 @@ impl Admission {
 /// The token that a request shows, if any. As a password too, which is all that `go tool pprof` and
 /// browsers can send.
 fn given_token(headers: &HeaderMap) -> Option<Vec<u8>> {
-    let (scheme, given) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let given = given.trim();
-    if scheme.eq_ignore_ascii_case("bearer") {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let space = value.iter().position(|&byte| byte == b' ')?;
+    let (scheme, given) = (&value[..space], value[space..].trim_ascii());
+    if scheme.eq_ignore_ascii_case(b"bearer") {
         return Some(given.into());
     }
-    let pair = (scheme.eq_ignore_ascii_case("basic")).then(|| STANDARD.decode(given).ok())??;
+    let pair = (scheme.eq_ignore_ascii_case(b"basic")).then(|| STANDARD.decode(given).ok())??;
     let colon = pair.iter().position(|&byte| byte == b':')?;
     Some(pair[colon + 1..].into())
+}
+
+/// Whether a browser asks for what is to be part of a page of another site, such as a picture. A
+/// link on such a page may be followed, which is the user's will.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let is = |name, value| headers.get(name).is_some_and(|given| given == value);
+    is("sec-fetch-site", "cross-site") && !is("sec-fetch-dest", "document")
+}
+
+/// The name of a host that is given with a port perhaps, and with the root's dot at its end.
+pub(super) fn name_of(host: &str) -> &str {
+    let (name, _port) = host.split_once(':').unwrap_or((host, ""));
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// Whether the name that a request was sent to is an address, this machine, or one of these. The
@@ -119,6 +139,9 @@ fn check_host(head: &Parts, hosts: &[String]) -> Result<(), String> {
             .map_err(|_| format!("{}", host.as_bytes().escape_ascii()))?,
         (None, None) => return Ok(()),
     };
+    if authority.as_str().contains('@') {
+        return Err(authority.as_str().into());
+    }
     let host = authority.host();
     let name = host.strip_suffix('.').unwrap_or(host);
     let address = name
@@ -135,7 +158,7 @@ fn check_host(head: &Parts, hosts: &[String]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
+    use http::{HeaderValue, Request};
 
     use super::*;
 
@@ -154,7 +177,9 @@ mod tests {
 
     #[test]
     fn a_server_answers_by_addresses_and_by_names_that_are_its_own() {
-        let options = Options::new().allow_host("profiles.example");
+        let options = Options::new()
+            .allow_host("profiles.example")
+            .allow_host("ported.example.:6060");
         let admission = Admission::of_server(&options);
         for host in [
             "127.0.0.1:6060",
@@ -164,6 +189,8 @@ mod tests {
             "LOCALHOST.",
             "profiles.example",
             "Profiles.Example.:80",
+            "ported.example",
+            "ported.example:6060",
         ] {
             assert_eq!(status(&admission, "/", &[("host", host)]), 200, "{host}");
         }
@@ -174,6 +201,7 @@ mod tests {
             "127.0.0.1.evil.example",
             "",
             "a b",
+            "evil@localhost",
         ] {
             assert_eq!(status(&admission, "/", &[("host", host)]), 403, "{host}");
         }
@@ -183,6 +211,27 @@ mod tests {
         assert_eq!(absolute, 403);
         let application = Admission::of_application(&Options::new());
         assert_eq!(status(&application, "/", &[("host", "api.example")]), 200);
+    }
+
+    #[test]
+    fn no_page_of_another_site_has_a_browser_ask() {
+        let admission = Admission::of_server(&Options::new());
+        for (site, destination, answer) in [
+            ("none", "document", 200),
+            ("same-origin", "document", 200),
+            ("cross-site", "document", 200),
+            ("cross-site", "image", 403),
+            ("cross-site", "iframe", 403),
+            ("cross-site", "empty", 403),
+        ] {
+            let headers = [
+                ("host", "localhost:6060"),
+                ("sec-fetch-site", site),
+                ("sec-fetch-dest", destination),
+            ];
+            let status = status(&admission, "/", &headers);
+            assert_eq!(status, answer, "{site}, {destination}");
+        }
     }
 
     #[test]
@@ -208,6 +257,15 @@ mod tests {
             assert_eq!(shown(wrong), 401, "{wrong}");
         }
         assert_eq!(status(&admission, "/", &[]), 401);
+        // Clients send what is no ASCII as it is, which is UTF-8 where tokens are texts.
+        let foreign = Admission::of_server(&Options::new().token("schlüssel"));
+        let basic = basic("user:schlüssel");
+        for value in ["Bearer schlüssel".as_bytes(), basic.as_bytes()] {
+            let mut head = head("/", &[]);
+            let value = HeaderValue::from_bytes(value).unwrap();
+            head.headers.insert(AUTHORIZATION, value);
+            assert!(foreign.refusal(&head).is_none(), "{head:?}");
+        }
         let empty = Admission::of_application(&Options::new().token(""));
         for nothing in ["Bearer ", "Basic Og=="] {
             let headers = [("authorization", nothing)];

@@ -38,7 +38,7 @@ pub struct Endpoints(Arc<Shared>);
 /// What the requests to one set of endpoints share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    prefix: String,
+    pub(super) prefix: String,
     admission: Admission,
     pub(super) limits: Arc<Limits>,
     pub(super) symbols: Arc<Symbols>,

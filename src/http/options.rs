@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs;
 
 use axum::Router;
 
-use super::admission::{Admission, Token};
+use super::admission::{self, Admission, Token};
 use super::endpoints::Endpoints;
 use super::router;
 use super::server::{self, Server};
@@ -50,7 +50,8 @@ impl Options {
     }
 
     /// A path that all endpoints are below: with `/internal`, the profile is at
-    /// `/internal/debug/pprof/profile`. A `/` is put in front of one that has none.
+    /// `/internal/debug/pprof/profile`. A `/` is put in front of one that has none. Braces are
+    /// characters like all others.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         let prefix = prefix.as_ref().trim_matches('/');
         self.prefix = match prefix {
@@ -69,12 +70,12 @@ impl Options {
         self
     }
 
-    /// A name that requests may be sent to. Where no name is given, a [server](Self::serve) without
+    /// A name that requests may be sent to, whichever port it is given with. Where no name is given, a [server](Self::serve) without
     /// a token answers requests that were sent to an address or to `localhost`, so that no page of
     /// the web can have a browser on this machine ask in its name; and in an application all are
     /// answered.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
-        self.hosts.push(host.into());
+        self.hosts.push(admission::name_of(&host.into()).into());
         self
     }
 

@@ -42,7 +42,7 @@ pub(super) async fn answer(
     let finish = move |window| record(window, time);
     let window = match worker::run_in_two(permit.clone(), begin, finish).await {
         Ok(window) => window,
-        Err(error) => return reply::error(reply::status_of(&error), error),
+        Err(error) => return reply::failed(&error),
     };
     let limits = limits.clone();
     let body = async move {

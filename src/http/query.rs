@@ -48,11 +48,12 @@ impl<'q> Query<'q> {
     ///
     /// # Errors
     ///
-    /// A sentence, where `hz` is no whole number in its range.
+    /// A sentence, where `hz` is no whole number in its range, or `wall` neither 0 nor 1.
     pub(super) fn profiler(&self) -> Result<Profiler, String> {
         let profiler = match self.get("wall").as_deref() {
-            None | Some("" | "0") => Profiler::new(),
-            Some(_) => Profiler::new().clock(Clock::Wall),
+            None | Some("0") => Profiler::new(),
+            Some("1") => Profiler::new().clock(Clock::Wall),
+            Some(_) => return Err("wall must be 0 or 1".into()),
         };
         let Some(hz) = self.get("hz") else {
             return Ok(profiler);

@@ -97,12 +97,12 @@ pub(super) fn wrong_method(allowed: &'static [Method]) -> Reply {
     reply
 }
 
-/// The status that an error of the profiler's has.
-pub(super) fn status_of(error: &Error) -> StatusCode {
-    match error.kind() {
-        ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
-        ErrorKind::AlreadyRunning | ErrorKind::SignalInUse => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+/// What the profiler refuses, or fails at.
+pub(super) fn failed(failure: &Error) -> Reply {
+    match failure.kind() {
+        ErrorKind::InvalidInput => error(StatusCode::BAD_REQUEST, failure),
+        ErrorKind::AlreadyRunning | ErrorKind::SignalInUse => busy(failure),
+        _ => error(StatusCode::INTERNAL_SERVER_ERROR, failure),
     }
 }
 

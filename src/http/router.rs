@@ -34,6 +34,8 @@ pub(super) fn of<S: Clone + Send + Sync + 'static>(
         "/debug/pprof/",
         "/debug/pprof/{endpoint}",
     ];
+    // Where axum would take a part of the path for a parameter.
+    let prefix = prefix.replace('{', "{{").replace('}', "}}");
     paths.into_iter().fold(Router::new(), |router, path| {
         router.route_service(&format!("{prefix}{path}"), endpoints.clone())
     })

@@ -1,5 +1,6 @@
 //! Paths to endpoints.
 
+use axum::extract::OriginalUri;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -20,7 +21,10 @@ pub(super) fn find(prefix: &str, head: &Parts) -> Result<Endpoint, Box<Reply>> {
     let endpoint = path.and_then(Endpoint::at).ok_or_else(|| {
         Box::new(reply::error(
             StatusCode::NOT_FOUND,
-            format_args!("there is no such endpoint; {prefix}/debug/pprof/ lists what there is"),
+            format_args!(
+                "there is no such endpoint; {} lists what there is",
+                index_path(prefix, head)
+            ),
         ))
     })?;
     let allowed = endpoint.methods();
@@ -51,8 +55,17 @@ pub(super) async fn answer(
         Endpoint::Symbol => reply::text("num_symbols: 1\n"),
         Endpoint::Profile(family) => profile::answer(limits, &head.method, family, &query).await,
         Endpoint::Threads(kind) => threads::answer(limits, kind, &query).await,
-        Endpoint::Absent(family, name) => absent::answer(family, name),
+        Endpoint::Absent(name) => absent::answer(name, &query, &index_path(&shared.prefix, head)),
     }
+}
+
+/// Where the client of a request finds the index. An application may have put the endpoints below a
+/// path of its own.
+fn index_path(prefix: &str, head: &Parts) -> String {
+    let here = head.uri.path();
+    let sent = head.extensions.get::<OriginalUri>();
+    let above = sent.and_then(|sent| sent.path().strip_suffix(here));
+    format!("{}{prefix}/debug/pprof/", above.unwrap_or_default())
 }
 
 /// What a path stands for.
@@ -65,7 +78,7 @@ pub(super) enum Endpoint {
     Profile(Family),
     Symbol,
     Threads(&'static str),
-    Absent(Family, &'static str),
+    Absent(&'static str),
 }
 
 impl Endpoint {
@@ -95,7 +108,7 @@ impl Endpoint {
             "symbol" => Some(Self::Symbol),
             _ => {
                 let kind = threads::kind(name).filter(|_| family == Family::Go);
-                let absent = || absent::name(family, name).map(|name| Self::Absent(family, name));
+                let absent = || absent::name(family, name).map(Self::Absent);
                 kind.map(Self::Threads).or_else(absent)
             }
         }

@@ -69,6 +69,9 @@ pub(super) fn start(options: &Options, address: impl ToSocketAddrs) -> Result<Se
         return invalid("the token is empty, and keeps nobody out".into());
     }
     let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(refused)?.collect();
+    if addresses.is_empty() {
+        return invalid("there is no address to listen on".into());
+    }
     let mut remote = addresses
         .iter()
         .filter(|address| !address.ip().is_loopback());

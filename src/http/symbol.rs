@@ -51,7 +51,7 @@ pub(super) async fn answer(
                 },
             )
         }
-        Err(error) => reply::error(reply::status_of(&error), error),
+        Err(error) => reply::failed(&error),
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) fn kind(name: &str) -> Option<&'static str> {
 
 /// A profile with a sample for each thread, or a text.
 pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_>) -> Reply {
-    let asked = match Form::asked(query) {
+    // Threads are as they are now, however long a client would wait.
+    let asked = match query.seconds().and_then(|_| Form::asked(query)) {
         Ok(asked) => asked,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
@@ -47,7 +48,7 @@ pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_
     match body.await {
         Ok(Ok(text)) if is_list => reply::text(text),
         Ok(Ok(body)) => form.reply("threads", body),
-        Ok(Err(error)) | Err(error) => reply::error(reply::status_of(&error), error),
+        Ok(Err(error)) | Err(error) => reply::failed(&error),
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use axum::Router;
 use sigprof::Profile;
+use sigprof::http::Options;
 
 use crate::client::ask;
 use crate::http_server::application;
@@ -46,6 +48,10 @@ impl Application {
 
     /// Without clients.
     pub fn at_rest() -> Self {
+        Self::of(application())
+    }
+
+    fn of(router: Router) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -56,7 +62,7 @@ impl Application {
         listener.set_nonblocking(true).unwrap();
         runtime.spawn(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            axum::serve(listener, application()).await.unwrap();
+            axum::serve(listener, router).await.unwrap();
         });
         Self {
             address,
@@ -184,4 +190,23 @@ fn go_shows_the_programs_threads() {
         text.lines().any(|line| line.contains(" sigprof-http ")),
         "{text}"
     );
+}
+
+#[test]
+fn an_application_has_the_endpoints_below_a_path() {
+    let nested = Router::new().nest("/{tenant}", sigprof::http::router());
+    let literal = Options::new().prefix("/{internal}").router();
+    let application = Application::of(nested.merge(literal));
+    let ask = |path: &str| ask(application.address, "GET", path, b"");
+    for above in ["/acme", "/{internal}"] {
+        let index = ask(&format!("{above}/debug/pprof/"));
+        assert_eq!(index.status, 200, "{above}");
+        let nothing = ask(&format!("{above}/debug/pprof/nothing"));
+        let place = format!("; {above}/debug/pprof/ lists");
+        assert!(nothing.text().contains(&place), "{}", nothing.text());
+    }
+    let absent = ask("/acme/pprof/heap");
+    let place = "; /acme/debug/pprof/ lists";
+    assert!(absent.text().contains(place), "{}", absent.text());
+    assert_eq!(ask("/internal/more/debug/pprof/").status, 404);
 }

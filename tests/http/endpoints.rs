@@ -169,13 +169,19 @@ fn scrapers_get_a_profile_of_what_is_not_recorded_and_people_a_sentence() {
         assert_eq!(profile.sample_count(), 0);
         assert!(profile.duration_nanos > 0);
         assert!(profile.comments[0].contains(kind), "{:?}", profile.comments);
+        let text = ask(&format!("/debug/pprof/{kind}?debug=1"));
+        assert!(text.text().contains(kind), "{}", text.text());
+        let folded = ask(&format!("/debug/pprof/{kind}?format=folded"));
+        assert_eq!((folded.status, folded.text()), (200, ""));
     }
     for family in ["/pprof", "/debug/pprof"] {
         for kind in ["heap", "growth", "contention"] {
             let answer = ask(&format!("{family}/{kind}"));
             assert_eq!(answer.status, 404);
             assert_eq!(answer.header("x-go-pprof"), Some("1"));
+            let index = "/debug/pprof/ lists";
             assert!(answer.text().contains(kind), "{}", answer.text());
+            assert!(answer.text().contains(index), "{}", answer.text());
         }
     }
 }
@@ -293,6 +299,10 @@ fn what_cannot_be_is_said_in_a_sentence() {
         ("GET", "/pprof/nothing", 404),
         ("GET", "/debug/pprof/nothing", 404),
         ("GET", "/debug/pprof/profile?seconds=1e9", 400),
+        ("GET", "/debug/pprof/profile?seconds=1&wall=no", 400),
+        ("GET", "/debug/pprof/goroutine?seconds=0", 400),
+        ("GET", "/debug/pprof/allocs?seconds=0", 400),
+        ("GET", "/debug/pprof/allocs?format=svg", 400),
         ("POST", "/debug/pprof/", 405),
         ("POST", "/pprof/profile", 405),
         ("DELETE", "/pprof/symbol", 405),

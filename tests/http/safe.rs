@@ -24,6 +24,8 @@ fn an_address_that_others_can_reach_needs_a_token_or_a_word() {
     }
     let empty = Options::new().token("").serve(ANY_PORT).unwrap_err();
     assert!(empty.to_string().contains("the token is empty"), "{empty}");
+    let none = serve(&[] as &[SocketAddr]).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::InvalidInput);
     let remote = Options::new().allow_remote().serve("0.0.0.0:0").unwrap();
     let port = remote.local_addr().port();
     assert_eq!(cmdline(([127, 0, 0, 1], port).into()).status, 200);

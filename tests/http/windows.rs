@@ -207,6 +207,7 @@ fn elapsed_time_is_not_recorded_beside_cpu_time() {
     let recording = Profiler::new().clock(Clock::Wall).start().unwrap();
     let refused = ask("seconds=1");
     assert_eq!(refused.status, 503);
+    assert_eq!(refused.header("retry-after"), Some("10"));
     assert!(
         refused.text().contains("elapsed time"),
         "{}",
