@@ -70,11 +70,15 @@ impl Recording {
         #[cfg(feature = "http")]
         return windows::begin_recording(profiler);
         #[cfg(not(feature = "http"))]
-        return Self::start_alone(profiler);
+        return Self::start_alone(profiler, &mut |_| {});
     }
 
-    /// Starts recording as `profiler` has it, while nothing else records.
-    pub(super) fn start_alone(profiler: &Profiler) -> Result<Self> {
+    /// Starts recording as `profiler` has it, while nothing else records. Calls `before_first_tick`
+    /// as soon as there is a collector.
+    pub(super) fn start_alone(
+        profiler: &Profiler,
+        before_first_tick: &mut dyn FnMut(&mut Collector),
+    ) -> Result<Self> {
         let (rate, max_depth) = profiler.checked()?;
         let left = address_space_left();
         if left < ADDRESS_SPACE {
@@ -141,6 +145,8 @@ impl Recording {
         if chosen.uses_quiet_signal() {
             collector.use_quiet_signal();
         }
+
+        before_first_tick(&mut collector);
 
         let uses_quiet_signal = chosen.uses_quiet_signal();
         let shared = Arc::new(Shared {

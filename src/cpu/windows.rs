@@ -156,11 +156,11 @@ impl Drop for Window {
 pub(super) fn begin_recording(profiler: &Profiler) -> Result<Recording> {
     // Without a page for windows there are none.
     let Ok(windows) = WINDOWS.get_or_make(Mutex::default) else {
-        return Recording::start_alone(profiler);
+        return Recording::start_alone(profiler, &mut |_| {});
     };
     let mut all = windows.lock();
     all.end_own();
-    let started = Recording::start_alone(profiler);
+    let started = all.start(profiler);
     if let Ok(recording) = &started {
         all.program = Some(Running::of(recording, profiler));
     }
@@ -264,13 +264,32 @@ impl Windows {
         let Some(running) = self.program.as_ref().or(own) else {
             return Ok(());
         };
-        let waiting = self.open.iter_mut().filter(|open| !open.is_counted);
-        for open in waiting.filter(|open| open.profiler.clock_asked() == running.clock) {
+        for open in open_by(running.clock, &mut self.open) {
             let mut collector = running.shared.collector.lock();
             collector.open_window(open.number, open.rate);
             open.is_counted = true;
         }
         Ok(())
+    }
+
+    /// Starts a recording that counts for all windows of its clock from its start on: nothing that
+    /// the process does between one recording and the next is to be missing for long, and the
+    /// collector is busy for a while when it has started.
+    fn start(&mut self, profiler: &Profiler) -> Result<Recording> {
+        let mut counted = Vec::new();
+        let started = Recording::start_alone(profiler, &mut |collector| {
+            for open in open_by(profiler.clock_asked(), &mut self.open) {
+                collector.open_window_at_start(open.number, open.rate);
+                open.is_counted = true;
+                counted.push(open.number);
+            }
+        });
+        if started.is_err() {
+            for open in &mut self.open {
+                open.is_counted &= !counted.contains(&open.number);
+            }
+        }
+        started
     }
 
     /// Has the recording for windows alone tick as often as the most demanding of them asks.
@@ -282,7 +301,7 @@ impl Windows {
         };
         if self.own.as_ref().is_none_or(|own| own.rate != rate) {
             self.end_own();
-            let recording = Recording::start_alone(&profiler)?;
+            let recording = self.start(&profiler)?;
             self.own = Some(Own {
                 running: Running::of(&recording, &profiler),
                 recording,
@@ -343,6 +362,12 @@ impl Windows {
     }
 }
 
+/// The windows that no recording counts for, and that one of this clock can.
+fn open_by(clock: engine::Clock, open: &mut [Open]) -> impl Iterator<Item = &mut Open> {
+    let waiting = open.iter_mut().filter(|open| !open.is_counted);
+    waiting.filter(move |open| open.profiler.clock_asked() == clock)
+}
+
 /// One profile of a window's parts. CPU time between them was not sampled, nor that after the last
 /// one, where the window went on to `end`.
 fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
@@ -375,4 +400,32 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
         profile.push_sample(&[frame], &[count, unsampled_ns as i64], &[]);
     }
     profile
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The begin of the recording for windows alone, in nanoseconds since the Unix epoch.
+    fn recorded_since(windows: &Mutex<Windows>) -> i64 {
+        let all = windows.lock();
+        let shared = &all.own.as_ref().unwrap().running.shared;
+        shared.collector.lock().profile().time_nanos
+    }
+
+    #[test]
+    fn windows_have_all_of_the_recordings_that_are_started_for_them() {
+        let window = Window::open(Profiler::new(), &Arc::default()).unwrap();
+        let first = recorded_since(window.windows);
+        let faster = Profiler::new().frequency_hz(1000);
+        let other = Window::open(faster, &Arc::default()).unwrap();
+        let second = recorded_since(window.windows);
+        assert!(second > first);
+        for (window, since) in [(window, vec![first, second]), (other, vec![second])] {
+            let (parts, _) = window.windows.lock().remove(window.number);
+            let begins = parts.iter().map(|part| part.profile.time_nanos);
+            // Without the first, the second goes on.
+            assert_eq!(begins.collect::<Vec<i64>>(), since);
+        }
+    }
 }

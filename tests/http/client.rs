@@ -2,11 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// An answer.
 #[derive(Debug)]
 pub struct Answer {
+    /// Before the request was sent.
+    pub asked: SystemTime,
+    /// When the answer's first byte was here.
+    pub begun: SystemTime,
     pub status: u16,
     /// Lines of the head, in lower case.
     pub head: Vec<String>,
@@ -48,8 +52,11 @@ pub fn send(address: SocketAddr, request: &[u8]) -> Answer {
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
+    let asked = SystemTime::now();
     stream.write_all(request).unwrap();
-    let mut answer = Vec::new();
+    let mut answer = vec![0];
+    stream.read_exact(&mut answer).unwrap();
+    let begun = SystemTime::now();
     stream.read_to_end(&mut answer).unwrap();
     let end = answer
         .windows(4)
@@ -59,6 +66,8 @@ pub fn send(address: SocketAddr, request: &[u8]) -> Answer {
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap().split(' ').nth(1).unwrap();
     let mut ended = Answer {
+        asked,
+        begun,
         status: status.parse().unwrap(),
         head: lines.map(str::to_ascii_lowercase).collect(),
         body: answer[end + 4..].to_vec(),

@@ -94,6 +94,21 @@ impl Profilers {
 }
 
 impl Readings {
+    /// The least and the most that the clock went on by from one moment to another.
+    pub fn between(&self, from: SystemTime, to: SystemTime) -> (Duration, Duration) {
+        // The clock's readings around a moment: what it said then lies between the two.
+        let around = |at: SystemTime| {
+            let last = self.0.iter().rev().find(|reading| reading.before <= at);
+            let next = self.0.iter().find(|reading| reading.after >= at);
+            (last.unwrap().cpu, next.unwrap().cpu)
+        };
+        let ((from_low, from_high), (to_low, to_high)) = (around(from), around(to));
+        (
+            to_low.saturating_sub(from_high),
+            to_high.saturating_sub(from_low),
+        )
+    }
+
     /// Checks that a profile's total is within 2 % of what the process's clock, without the
     /// profiler's threads, went on by between the profile's first and last moment.
     ///
@@ -103,14 +118,7 @@ impl Readings {
     pub fn check(&self, profile: &Profile, what: &str) {
         let from = SystemTime::UNIX_EPOCH + Duration::from_nanos(profile.time_nanos as u64);
         let to = from + Duration::from_nanos(profile.duration_nanos as u64);
-        // The clock's readings around a moment: what it said then lies between the two.
-        let around = |at: SystemTime| {
-            let last = self.0.iter().rev().find(|reading| reading.before <= at);
-            let next = self.0.iter().find(|reading| reading.after >= at);
-            (last.unwrap().cpu, next.unwrap().cpu)
-        };
-        let ((from_low, from_high), (to_low, to_high)) = (around(from), around(to));
-        let (low, high) = (to_low.saturating_sub(from_high), to_high - from_low);
+        let (low, high) = self.between(from, to);
         let index = (profile.sample_types().iter()).position(|t| t.r#type == "cpu");
         let total = Duration::from_nanos(profile.total(index.unwrap()) as u64);
         assert!(

@@ -214,6 +214,10 @@ impl Collector {
     /// One turn of the flusher: what handlers have recorded is counted; at most every [`TURN`]
     /// threads and modules are looked at, too. The answer is when the next turn is due.
     pub(super) fn turn(&mut self) -> Duration {
+        // In the books of the end the flusher's thread has done all of its work.
+        if self.stopped_after.is_some() {
+            return TURN;
+        }
         self.drain();
         let now = Instant::now();
         self.tick(now);

@@ -30,6 +30,15 @@ impl Collector {
     /// lower, at that.
     pub(in crate::cpu) fn open_window(&mut self, window: u32, rate: Rate) {
         self.catch_up();
+        self.count_for(window, rate, self.totals());
+    }
+
+    /// Counts for a window from the start on, before anything has been counted.
+    pub(in crate::cpu) fn open_window_at_start(&mut self, window: u32, rate: Rate) {
+        self.count_for(window, rate, Totals::default());
+    }
+
+    fn count_for(&mut self, window: u32, rate: Rate, totals: Totals) {
         let thinning = match self.wall {
             // The time of a look is not known before the next.
             Some(_) => None,
@@ -37,7 +46,7 @@ impl Collector {
         };
         self.windows.push(Mark {
             window,
-            totals: self.totals(),
+            totals,
             frequency_hz: rate.frequency_hz,
         });
         self.table.open_window(window, thinning);
