@@ -24,10 +24,11 @@
 //! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
 //!
 //! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time
-//! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
+//! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time. Other
+//! profiles accept `seconds`, which scrapers add to all that they ask for; it changes nothing there,
+//! but one out of its range is refused.
 //!
-//! `profile`, `goroutine` and `threadcreate` take `format`, what the answer is sent as, whichever
-//! path it is asked for by:
+//! Every profile takes `format`, what the answer is sent as, whichever path it is asked for by:
 //!
 //! | `format` | |
 //! |---|---|
@@ -39,8 +40,8 @@
 //!
 //! Requests for profiles that overlap share one recording, and a recording that the program itself
 //! runs is shared, too. Each request gets what happened within its own time, at its own rate or, where
-//! the program's recording has a lower one, at that; the profile's period says which. One kind of time is recorded at
-//! once: whoever asks for the other meanwhile gets status 503 and a sentence.
+//! the program's recording has a lower one, at that; the profile's period says which. One kind of
+//! time is recorded at once: whoever asks for the other meanwhile gets status 503 and a sentence.
 //!
 //! The head of a profile's answer is sent when its time begins, since clients do not wait for a
 //! head much longer than for the time; the body follows when the profile has its names.
@@ -51,7 +52,8 @@
 //!
 //! [`serve`] listens on loopback addresses alone, and answers requests that were sent to an address
 //! or to `localhost`. [`Options`] has a token for clients to show, other names, and other
-//! addresses. An application that mounts the endpoints is asked by whoever can reach it: keep them
+//! addresses. Where the name that a request was sent to is checked, requests of another site's pages
+//! are refused as well, as far as the browser says whose they are. An application that mounts the endpoints is asked by whoever can reach it: keep them
 //! from strangers, or set a [token](Options::token).
 //!
 //! # What is taken at once

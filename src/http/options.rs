@@ -70,10 +70,10 @@ impl Options {
         self
     }
 
-    /// A name that requests may be sent to, whichever port it is given with. Where no name is given, a [server](Self::serve) without
-    /// a token answers requests that were sent to an address or to `localhost`, so that no page of
-    /// the web can have a browser on this machine ask in its name; and in an application all are
-    /// answered.
+    /// A name that requests may be sent to, whichever port it is given with. Where no name is given,
+    /// a [server](Self::serve) without a token answers requests that were sent to an address or to
+    /// `localhost`, so that no page of the web can have a browser on this machine ask in its name;
+    /// and in an application all are answered.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.hosts.push(admission::name_of(&host.into()).into());
         self

@@ -71,3 +71,41 @@ fn usual_form(family: Family, query: &Query<'_>) -> Form {
         Family::Go => Form::File(Format::Pprof),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use http_body::Body as _;
+
+    use super::*;
+
+    #[test]
+    fn naming_takes_its_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(async {
+            let limits = Arc::new(Limits::new(1));
+            let others = [limits.work().await, limits.work().await];
+            let query = Query::of("seconds=1");
+            let reply = answer(&limits, &Method::GET, Family::Go, &query).await;
+            assert_eq!(reply.status(), StatusCode::OK);
+            let mut body = pin!(reply.into_body());
+            let ended = std::time::Instant::now() + Duration::from_secs(2);
+            while std::time::Instant::now() < ended {
+                let polled = poll_fn(|context| Poll::Ready(body.as_mut().poll_frame(context)));
+                assert!(polled.await.is_pending(), "named beside the work of others");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(limits.window().is_none(), "until it is named it is open");
+            drop(others);
+            let frame = poll_fn(|context| body.as_mut().poll_frame(context)).await;
+            let bytes = frame.unwrap().unwrap().into_data().unwrap();
+            assert!(Profile::read(&bytes[..]).unwrap().total(1) >= 0);
+            while !limits.are_idle() {
+                std::thread::yield_now();
+            }
+        });
+    }
+}

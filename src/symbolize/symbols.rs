@@ -293,6 +293,41 @@ mod tests {
     }
 
     #[test]
+    fn what_an_unreadable_file_lacks_is_not_certain() {
+        let executable = std::env::current_exe().unwrap();
+        let unreadable = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(unreadable.path(), "no object").unwrap();
+        let is_certain = |path: &Path| {
+            // Behind the end of each file.
+            let mut wanted = [(0, 1 << 40, None)];
+            let is_certain = find_symbols(&Place::File(path.into()), &mut wanted);
+            assert_eq!(wanted[0].2, None);
+            is_certain
+        };
+        assert!(is_certain(&executable));
+        assert!(!is_certain(unreadable.path()));
+        assert!(!is_certain(Path::new("/nowhere")));
+    }
+
+    #[test]
+    fn a_file_with_other_content_is_another_object() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "before").unwrap();
+        let place = Place::File(file.path().into());
+        let (before, modified) = (
+            PlaceKey::of(&place),
+            file.as_file().metadata().unwrap().modified().unwrap(),
+        );
+        assert_eq!(PlaceKey::of(&place), before);
+        // As long, and of the same age as far as programs can say. The clock that the kernel dates
+        // changes by goes on in steps.
+        while PlaceKey::of(&place) == before {
+            std::fs::write(file.path(), "behind").unwrap();
+            file.as_file().set_modified(modified).unwrap();
+        }
+    }
+
+    #[test]
     fn a_symbol_is_kept_once() {
         let mut kept = Kept::default();
         let object = Object {

@@ -8,6 +8,7 @@ use sigprof::http::Options;
 
 use crate::client::ask;
 use crate::clock::CpuClock;
+use crate::process::{child, succeed};
 use crate::served::Served;
 use crate::work::burn;
 
@@ -165,6 +166,32 @@ fn a_recording_of_the_programs_own_is_shared() {
         assert_eq!(profile.period, period, "{what}");
         readings.check(&profile, what);
     }
+}
+
+#[test]
+fn a_recording_that_the_environment_started_is_shared() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut program = child("windows::recorded_by_the_environment");
+    program.env("CPUPROFILE", directory.path().join("cpu.pb.gz"));
+    succeed(program.env("CPUPROFILE_FREQUENCY", "1000"));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn recorded_by_the_environment() {
+    let path = std::env::var_os("CPUPROFILE").unwrap();
+    let clock = CpuClock::start();
+    let profiling = sigprof::from_env().unwrap().expect("a path is set");
+    let served = Served::new();
+    let profile = window(&served, "seconds=1&hz=3000");
+    drop(profiling);
+    let readings = clock.stop();
+    // The rate is that of the environment's recording, which a window does not change.
+    assert_eq!(profile.period, 1_000_000);
+    readings.check(&profile, "window");
+    let own = Profile::read(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(own.period, 1_000_000);
+    readings.check(&own, "the environment's own");
 }
 
 #[test]
