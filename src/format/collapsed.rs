@@ -26,15 +26,14 @@ const LINE_MEMORY: usize = 64;
 /// Bytes of memory that a name takes, whatever its length: a location, a function, a string.
 const NAME_MEMORY: usize = 2 * size_of::<Location>() + 128;
 
-/// Whether the first line that is no comment is a stack and its value, and nothing before its end
-/// is other than text.
-pub(super) fn sniff(bytes: &[u8]) -> bool {
-    let first = Lines::new(bytes).find(|line| !is_comment(line.bytes));
-    first.is_some_and(|first| {
-        let mut read = bytes[..first.begin].iter().chain(first.bytes);
-        let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
-        read.all(is_text) && stack_and_value(first.bytes).is_some()
-    })
+/// The frames of the first line that is no comment, if that is a stack and its value, and nothing
+/// before its end is other than text.
+pub(super) fn sniff(bytes: &[u8]) -> Option<&[u8]> {
+    let first = Lines::new(bytes).find(|line| !is_comment(line.bytes))?;
+    let mut read = bytes[..first.begin].iter().chain(first.bytes);
+    let is_text = |byte: &u8| *byte >= b' ' || byte.is_ascii_whitespace();
+    let (frames, _) = stack_and_value(first.bytes)?;
+    read.all(is_text).then_some(frames)
 }
 
 /// Reads stacks as samples of the type `samples`, in the order of their lines.
@@ -229,8 +228,11 @@ fn names_of<'p>(profile: &'p Profile, location: &Location) -> Vec<Cow<'p, str>> 
     }
 }
 
-/// A name without what ends a frame or a line.
+/// A name without what ends a frame or a line, or begins a comment.
 fn as_frame(name: &str) -> Cow<'_, str> {
+    if let Some(rest) = name.strip_prefix("# ") {
+        return format!("#{}", as_frame(rest)).into();
+    }
     match name.contains(|c: char| c == ';' || c.is_control()) {
         false => name.into(),
         true => name

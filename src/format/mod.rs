@@ -328,13 +328,14 @@ impl Profile {
         if let Some(profile) = gmon::read_bsd(bytes, limit)? {
             return Ok(profile);
         }
-        if let Some(kind) = legacy::sniff(bytes) {
-            return legacy::read(bytes, kind, limit);
+        let collapsed = collapsed::sniff(bytes);
+        // A function may be called what a text profile begins with, where no callee follows.
+        let has_callee = collapsed.is_some_and(|frames| frames.contains(&b';'));
+        match legacy::sniff(bytes) {
+            Some(kind) if !has_callee => legacy::read(bytes, kind, limit),
+            _ if collapsed.is_some() => collapsed::read(bytes, limit),
+            _ => pprof::read_uncompressed(bytes, limit),
         }
-        if collapsed::sniff(bytes) {
-            return collapsed::read(bytes, limit);
-        }
-        pprof::read_uncompressed(bytes, limit)
     }
 }
 

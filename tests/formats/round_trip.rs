@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use proptest::prelude::*;
-use sigprof::profile::{Location, LocationId, Mapping, ValueType};
+use sigprof::profile::{Function, Line, Location, LocationId, Mapping, ValueType};
 use sigprof::{ErrorKind, Format, Profile};
 
 use super::samples::{any_profile, any_profile_with, by_hand};
@@ -305,6 +305,45 @@ fn profile_of_two_objects(samples: &[(Vec<u64>, i64)]) -> Profile {
         profile.push_sample(&stack, &[*value], &[]);
     }
     profile
+}
+
+#[test]
+fn a_collapsed_stack_may_begin_with_a_name_that_another_format_begins_with() {
+    for outermost in [
+        "gmon_start",
+        "heap profile: 1: 32 [2: 1024] @ heap/1048576",
+        "--- contentionz 1 ---",
+        "--- mutex:",
+        "--- threadz 1 ---",
+        "--- Thread 7ff6fffa7700 (name: main/14748) stack: ---",
+        "threadcreate profile: total 4",
+        "# main",
+    ] {
+        let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
+        let stack = ["work", outermost].map(|name| {
+            let name = profile.intern(name);
+            let function = profile.push_function(Function {
+                name,
+                ..Function::default()
+            });
+            profile.push_location(Location {
+                lines: vec![Line {
+                    function,
+                    line: 0,
+                    column: 0,
+                }],
+                ..Location::default()
+            })
+        });
+        profile.push_sample(&stack, &[3], &[]);
+        let stacks = named_stacks(&through(&profile, Format::Collapsed), 0);
+        // Nothing that begins a comment.
+        let outermost = outermost.replace("# ", "#");
+        assert_eq!(
+            stacks,
+            BTreeMap::from([(vec![outermost, "work".into()], 3)])
+        );
+    }
 }
 
 proptest! {

@@ -20,9 +20,14 @@ const USUAL_RATE: u32 = 100;
 const BSD_VERSION: u32 = 0x5_1879;
 const BSD_SPARE: usize = 12;
 
-/// Whether this is a file of version 1, as GNU's C library writes it.
+/// Whether this is a file with a version, as GNU's C library writes it, and no text: collapsed
+/// stacks may begin with a function of that name.
 pub(in crate::format) fn sniff(bytes: &[u8]) -> bool {
-    bytes.starts_with(MAGIC)
+    let is_control = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace();
+    let rest = bytes.strip_prefix(MAGIC);
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest.iter().take(size_of_val(&VERSION)).any(is_control)
+    })
 }
 
 /// Reads a file of version 1. The size of its addresses stands nowhere: the one that its records
