@@ -151,9 +151,9 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
 /// The stacks by their frames' names, outermost first, and the sum of each one's values.
 fn sum(profile: &Profile, index: usize, frames: &Frames) -> (SliceTable<u32>, Vec<i64>) {
     let mut of_stack = vec![0i64; profile.stacks().len()];
-    for sample in profile.samples() {
-        let value = &mut of_stack[sample.stack_id.index()];
-        *value = value.saturating_add(sample.values[index]);
+    for (stack, values) in profile.stack_values() {
+        let value = &mut of_stack[stack.index()];
+        *value = value.saturating_add(values[index]);
     }
     let mut stacks = SliceTable::default();
     let mut values: Vec<i64> = Vec::new();

@@ -329,10 +329,10 @@ impl Profile {
             return Ok(profile);
         }
         let collapsed = collapsed::sniff(bytes);
-        // A function may be called what a text profile begins with, where no callee follows.
-        let has_callee = collapsed.is_some_and(|frames| frames.contains(&b';'));
+        // A function may be called as a text profile begins, whose first line has no `;`.
+        let may_be_head = collapsed.is_none_or(|frames| !frames.contains(&b';'));
         match legacy::sniff(bytes) {
-            Some(kind) if !has_callee => legacy::read(bytes, kind, limit),
+            Some(kind) if may_be_head => legacy::read(bytes, kind, limit),
             _ if collapsed.is_some() => collapsed::read(bytes, limit),
             _ => pprof::read_uncompressed(bytes, limit),
         }

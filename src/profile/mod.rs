@@ -267,6 +267,16 @@ impl Profile {
         (0..self.sample_count()).map(|i| self.sample(i))
     }
 
+    /// Each sample's stack and values, for whoever adds them up by stacks.
+    pub(crate) fn stack_values(&self) -> impl Iterator<Item = (StackId, &[i64])> {
+        // Without sample types there are no values, and no chunks.
+        let values = self
+            .samples
+            .values
+            .chunks_exact(self.sample_types.len().max(1));
+        self.samples.stacks.iter().copied().zip(values)
+    }
+
     /// The sample at a position.
     ///
     /// # Panics
@@ -355,7 +365,7 @@ impl Profile {
     /// The sum over all samples of the value at `index` of [`sample_types`](Self::sample_types); it
     /// stops at the limits of its type.
     pub fn total(&self, index: usize) -> i64 {
-        self.samples()
-            .fold(0, |sum, s| sum.saturating_add(s.values[index]))
+        self.stack_values()
+            .fold(0, |sum, (_, values)| sum.saturating_add(values[index]))
     }
 }

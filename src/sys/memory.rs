@@ -1,7 +1,9 @@
 //! Pages of our own, and stack reads that cannot fault.
 
-use std::io;
+use std::alloc::{Layout, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::{io, slice};
 
 /// Anonymous zeroed memory straight from the kernel: untouched pages take no space, and it all goes
 /// back when it is dropped, whatever the host's allocator would do.
@@ -49,6 +51,45 @@ impl Pages {
     pub(crate) unsafe fn discard(&self) {
         // SAFETY: the range is this value's own mapping.
         unsafe { libc::madvise(self.as_ptr().cast(), self.len, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Zeroed numbers in pages of their own: in huge ones where the kernel has some, so that writing
+/// them in no order misses fewer translations of addresses.
+#[derive(Debug)]
+pub(crate) struct ZeroedNumbers {
+    pages: Pages,
+    len: usize,
+}
+
+impl ZeroedNumbers {
+    /// So many of them. Without memory for them the process ends, as with a `Vec`.
+    pub(crate) fn new(len: usize) -> Self {
+        let layout = Layout::array::<u64>(len).expect("a table has fewer bytes than addresses");
+        let bytes = layout.size().max(1);
+        let Ok(pages) = Pages::map(bytes) else {
+            handle_alloc_error(layout);
+        };
+        // SAFETY: the range is this value's own mapping. Where there are no huge pages, others do.
+        unsafe { libc::madvise(pages.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        Self { pages, len }
+    }
+}
+
+impl Deref for ZeroedNumbers {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        // SAFETY: the pages have this many numbers, which begin where a page does; any bytes are
+        // numbers, and this value owns them.
+        unsafe { slice::from_raw_parts(self.pages.as_ptr().cast(), self.len) }
+    }
+}
+
+impl DerefMut for ZeroedNumbers {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, and nobody else refers to the numbers.
+        unsafe { slice::from_raw_parts_mut(self.pages.as_ptr().cast(), self.len) }
     }
 }
 

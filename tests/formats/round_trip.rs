@@ -320,7 +320,7 @@ fn a_collapsed_stack_may_begin_with_a_name_that_another_format_begins_with() {
         "# main",
     ] {
         let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
-        let stack = ["work", outermost].map(|name| {
+        let both = ["work", outermost].map(|name| {
             let name = profile.intern(name);
             let function = profile.push_function(Function {
                 name,
@@ -335,14 +335,12 @@ fn a_collapsed_stack_may_begin_with_a_name_that_another_format_begins_with() {
                 ..Location::default()
             })
         });
-        profile.push_sample(&stack, &[3], &[]);
+        profile.push_sample(&both, &[3], &[]);
         let stacks = named_stacks(&through(&profile, Format::Collapsed), 0);
         // Nothing that begins a comment.
         let outermost = outermost.replace("# ", "#");
-        assert_eq!(
-            stacks,
-            BTreeMap::from([(vec![outermost, "work".into()], 3)])
-        );
+        let stack = vec![outermost, "work".into()];
+        assert_eq!(stacks, BTreeMap::from([(stack, 3)]));
     }
 }
 

@@ -105,9 +105,9 @@ fn sum<'p>(
     addresses: &mut WrittenAddresses,
 ) -> Result<(Cow<'p, StackTable>, Vec<i64>), WriteError> {
     let mut by_stack = vec![0i64; profile.stacks().len()];
-    for sample in profile.samples() {
-        let count = &mut by_stack[sample.stack_id.index()];
-        *count = count.saturating_add(sample.values[index]);
+    for (stack, values) in profile.stack_values() {
+        let count = &mut by_stack[stack.index()];
+        *count = count.saturating_add(values[index]);
     }
     let has_empty = (0..by_stack.len()).any(|i| stack_of(profile, i).is_empty());
     let (stacks, counts) = match addresses.tell_stacks_apart() && !has_empty {

@@ -3,6 +3,7 @@
 use super::radix;
 use super::records::{Arc, Arcs};
 use crate::profile::{LocationId, Profile, StackId};
+use crate::sys::memory::ZeroedNumbers;
 
 /// Calls that are sorted at once: with as many beside them they stay in a CPU's second cache.
 const PART: usize = 1 << 14;
@@ -222,7 +223,7 @@ fn split(number: u64, bits: u32) -> (u64, u64) {
 /// Numbers, one part after the other.
 #[derive(Debug)]
 struct Parts {
-    numbers: Vec<u64>,
+    numbers: ZeroedNumbers,
     ends: Vec<usize>,
 }
 
@@ -235,7 +236,7 @@ impl Parts {
         for end in &mut ends {
             sum += std::mem::replace(end, sum);
         }
-        let mut all = vec![0; sum];
+        let mut all = ZeroedNumbers::new(sum);
         numbers().for_each(|(part, number)| {
             all[ends[part]] = number;
             ends[part] += 1;
@@ -251,7 +252,7 @@ impl Parts {
     }
 
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u64]> {
-        let mut rest = self.numbers.as_mut_slice();
+        let mut rest = &mut *self.numbers;
         let mut begin = 0;
         self.ends.iter().map(move |&end| {
             let length = end - std::mem::replace(&mut begin, end);

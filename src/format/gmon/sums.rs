@@ -126,16 +126,16 @@ fn of_stacks(profile: &Profile, index: usize) -> Result<Vec<(i64, u64)>, WriteEr
     let is_count = |t: &ValueType| t.unit == "count";
     let count_index = profile.sample_types().iter().position(is_count);
     let mut sums = vec![(0i64, 0u64); profile.stacks().len()];
-    for sample in profile.samples() {
-        let count = count_index.map_or(1, |index| sample.values[index]);
-        let (Ok(count), 0..) = (u64::try_from(count), sample.values[index]) else {
+    for (stack, values) in profile.stack_values() {
+        let count = count_index.map_or(1, |index| values[index]);
+        let (Ok(count), 0..) = (u64::try_from(count), values[index]) else {
             return Err(WriteError::unfit(
                 "a gmon.out file holds positive values, and this profile has negative ones: write \
                  it as .pb.gz",
             ));
         };
-        let (value, samples) = &mut sums[sample.stack_id.index()];
-        *value = value.saturating_add(sample.values[index]);
+        let (value, samples) = &mut sums[stack.index()];
+        *value = value.saturating_add(values[index]);
         *samples = samples.saturating_add(count);
     }
     Ok(sums)

@@ -15,7 +15,6 @@ pub(super) use read::read;
 pub(in crate::format) use write::{write_growth, write_heap};
 
 use super::Text;
-use super::scan::Scan;
 use crate::profile::ValueType;
 
 /// What errors call such a file.
@@ -40,8 +39,9 @@ const PERIOD: ValueType = ValueType::fixed("space", "bytes");
 /// The label of the size of an object.
 const SIZE: &str = "bytes";
 
+/// Whether a line is one, or is meant to be one: what stands before the first words says nothing.
 pub(super) fn is_head(line: Text<'_>) -> bool {
-    Scan::new(line, WHAT).skip_past(HEAD)
+    line.bytes.starts_with(HEAD.as_bytes()) || read::is_head(line)
 }
 
 /// Whether the columns in brackets say something, by their totals.

@@ -21,7 +21,9 @@ struct Head {
 impl Head {
     fn read(line: Text<'_>) -> Result<Self> {
         let mut scan = Scan::new(line, WHAT);
-        scan.skip_past(HEAD);
+        if !scan.skip_past(HEAD) {
+            return Err(scan.refuse("does not begin as one"));
+        }
         let [in_use, allocated] = columns(&mut scan)?;
         let kind =
             scan.word(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
@@ -49,6 +51,10 @@ impl Head {
             has_allocated: has_allocated(in_use, allocated),
         })
     }
+}
+
+pub(super) fn is_head(line: Text<'_>) -> bool {
+    Head::read(line).is_ok()
 }
 
 /// Objects and bytes in use, and allocated, up to the `@` behind them.
