@@ -5,6 +5,10 @@
 //! program's own, or one that runs for the sake of windows alone, as often as the most demanding of
 //! them asks. Where the program starts or stops its own, the windows move to the recording that
 //! follows, and their profiles are put together of parts.
+//!
+//! A recording has one clock. Windows of the other clock are refused, and the program's own
+//! recording alone takes a clock away from windows that are open: they go on when no window is open
+//! that has the clock that came between.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
@@ -84,7 +88,6 @@ impl Window {
             |error| Error::with_source(ErrorKind::Os, "could not get a page of memory", error);
         let windows = WINDOWS.get_or_make(Mutex::default).map_err(refused)?;
         let mut all = windows.lock();
-        all.check_clock(profiler.clock_asked())?;
         all.last_number += 1;
         let number = all.last_number;
         all.open.push(Open {
@@ -97,13 +100,11 @@ impl Window {
         });
         all.end_what_has_grown();
         let settled = all.settle();
-        let is_counted = all
-            .open
-            .iter()
-            .any(|open| open.number == number && open.is_counted);
-        if !is_counted {
+        let opened = all.open.last().is_some_and(|open| open.is_counted);
+        if !opened {
+            let refusal = all.other_clock();
             all.remove(number);
-            settled?;
+            return Err(settled.err().unwrap_or(refusal));
         }
         Ok(Self {
             number,
@@ -163,6 +164,7 @@ pub(super) fn begin_recording(profiler: &Profiler) -> Result<Recording> {
     let started = all.start(profiler);
     if let Ok(recording) = &started {
         all.program = Some(Running::of(recording, profiler));
+        all.last_clock = Some(profiler.clock_asked());
     }
     // Without the program's recording, one for windows alone begins again.
     let _ = all.settle();
@@ -194,6 +196,8 @@ struct Windows {
     program: Option<Running>,
     /// The recording for windows alone, while it runs.
     own: Option<Own>,
+    /// The clock of the recording that runs or, while none does, of the one that ran last.
+    last_clock: Option<engine::Clock>,
 }
 
 #[derive(Debug)]
@@ -232,26 +236,22 @@ struct Own {
 }
 
 impl Windows {
-    /// Refuses a clock that is not the one that is recorded.
-    fn check_clock(&self, clock: engine::Clock) -> Result<()> {
-        let (whose, recorded) = match (&self.program, self.open.first()) {
-            (Some(program), _) => ("the program's own recording", program.clock),
-            (None, Some(open)) => ("another request's recording", open.profiler.clock_asked()),
-            (None, None) => return Ok(()),
+    /// The error of a window whose clock is not the one that is recorded.
+    fn other_clock(&self) -> Error {
+        let whose = match self.program {
+            Some(_) => "the program's own recording",
+            None => "another request's recording",
         };
-        if recorded == clock {
-            return Ok(());
-        }
-        let is_of = match recorded {
-            engine::Clock::Cpu => "CPU time",
-            engine::Clock::Wall => "elapsed time",
+        let is_of = match self.last_clock {
+            Some(engine::Clock::Wall) => "elapsed time",
+            _ => "CPU time",
         };
-        Err(Error::new(
+        Error::new(
             ErrorKind::AlreadyRunning,
             format!(
                 "{whose} is of {is_of}, and a process records one kind of time at once; ask for that, or later"
             ),
-        ))
+        )
     }
 
     /// Has all open windows counted by the recording that runs, and starts or ends the one that is
@@ -292,16 +292,23 @@ impl Windows {
         started
     }
 
-    /// Has the recording for windows alone tick as often as the most demanding of them asks.
+    /// Has the recording for windows alone tick as often as the most demanding of them asks, by the
+    /// clock that was recorded last as long as a window has that clock.
     fn settle_own(&mut self) -> Result<()> {
-        let most = self.open.iter().max_by_key(|open| open.rate.frequency_hz);
+        let most = self.open.iter().max_by_key(|open| {
+            let is_recorded = Some(open.profiler.clock_asked()) == self.last_clock;
+            (is_recorded, open.rate.frequency_hz)
+        });
         let Some((profiler, rate)) = most.map(|most| (most.profiler.clone(), most.rate)) else {
             self.end_own();
             return Ok(());
         };
-        if self.own.as_ref().is_none_or(|own| own.rate != rate) {
+        let clock = profiler.clock_asked();
+        let fits = |own: &Own| own.rate == rate && own.running.clock == clock;
+        if !self.own.as_ref().is_some_and(fits) {
             self.end_own();
             let recording = self.start(&profiler)?;
+            self.last_clock = Some(clock);
             self.own = Some(Own {
                 running: Running::of(&recording, &profiler),
                 recording,
@@ -368,8 +375,8 @@ fn open_by(clock: engine::Clock, open: &mut [Open]) -> impl Iterator<Item = &mut
     waiting.filter(move |open| open.profiler.clock_asked() == clock)
 }
 
-/// One profile of a window's parts. CPU time between them was not sampled, nor that after the last
-/// one, where the window went on to `end`.
+/// One profile of a window's parts. Time between them was not sampled, nor that after the last one,
+/// where the window went on to `end`.
 fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return Profile::default();
@@ -381,6 +388,7 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
     for (part, next) in parts.iter().zip(&parts[1..]) {
         unsampled_ns += between(part.to.process_cpu_ns, next.from.process_cpu_ns);
     }
+    let comments = comments_of(&parts);
     // So that counts of periods can be added up. The shortest leaves none of them out.
     let periods = parts.iter().map(|part| part.profile.period);
     let period = periods.min().unwrap_or_default();
@@ -391,6 +399,7 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
         }
         profile
     }));
+    profile.comments = comments;
     let duration = to.at.saturating_duration_since(from.at);
     profile.duration_nanos = duration.as_nanos().max(1) as i64;
     // By elapsed time that is not what samples are made of.
@@ -400,6 +409,26 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
         profile.push_sample(&[frame], &[count, unsampled_ns as i64], &[]);
     }
     profile
+}
+
+/// The comments of each part, where there are several below a line that says which part it is.
+fn comments_of(parts: &[Part]) -> Vec<String> {
+    let mut comments = Vec::new();
+    let begin = parts[0].from.at;
+    for (index, part) in parts.iter().enumerate() {
+        if parts.len() > 1 {
+            let since_begin = |moment: &Moment| moment.at.saturating_duration_since(begin);
+            comments.push(format!(
+                "recording {} of {}: from {:.3} s to {:.3} s",
+                index + 1,
+                parts.len(),
+                since_begin(&part.from).as_secs_f64(),
+                since_begin(&part.to).as_secs_f64()
+            ));
+        }
+        comments.extend(part.profile.comments.iter().cloned());
+    }
+    comments
 }
 
 #[cfg(test)]
@@ -426,6 +455,46 @@ mod tests {
             let begins = parts.iter().map(|part| part.profile.time_nanos);
             // Without the first, the second goes on.
             assert_eq!(begins.collect::<Vec<i64>>(), since);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_the_program_takes_away_comes_back() {
+        let cpu = Profiler::new().frequency_hz(100);
+        let wall = Profiler::new().clock(engine::Clock::Wall).frequency_hz(500);
+        let open = |profiler: &Profiler| Window::open(profiler.clone(), &Arc::default());
+        let refusal = |profiler| {
+            let error = open(profiler).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyRunning);
+            error.to_string()
+        };
+        let first = open(&cpu).unwrap();
+        assert!(refusal(&wall).contains("another request's recording is of CPU time"));
+        let recording = wall.clone().start().unwrap();
+        assert!(refusal(&cpu).contains("the program's own recording is of elapsed time"));
+        let second = open(&wall).unwrap();
+        let burnt = crate::sys::clock::Clock::THREAD_CPU;
+        let until = burnt.now_ns().unwrap() + 20_000_000;
+        while burnt.now_ns().unwrap() < until {}
+        recording.stop().unwrap();
+        // The second is counted, and goes on.
+        assert!(refusal(&cpu).contains("another request's recording is of elapsed time"));
+        let profile = second.close();
+        assert_eq!(profile.period_type.r#type, "wall");
+        assert!(profile.duration_nanos > 0 && !profile.comments.is_empty());
+        assert!(refusal(&wall).contains("another request's recording is of CPU time"));
+        let third = open(&Profiler::new().frequency_hz(300)).unwrap();
+        for window in [first, third] {
+            let (parts, end) = window.windows.lock().remove(window.number);
+            let is_first = parts.len() == 3;
+            assert!(is_first || parts.len() == 1, "{parts:?}");
+            let profile = put_together(parts, end);
+            assert_eq!(profile.period_type.r#type, "cpu");
+            let unsampled = (profile.top(0).rows().iter()).any(|row| row.name == UNSAMPLED);
+            assert!(unsampled || !is_first, "{profile}");
+            let part = "recording 3 of 3: from ";
+            let is_told = |comment: &String| comment.starts_with(part);
+            assert_eq!(profile.comments.iter().any(is_told), is_first);
         }
     }
 }

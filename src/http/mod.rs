@@ -42,6 +42,8 @@
 //! runs is shared, too. Each request gets what happened within its own time, at its own rate or, where
 //! the program's recording has a lower one, at that; the profile's period says which. One kind of
 //! time is recorded at once: whoever asks for the other meanwhile gets status 503 and a sentence.
+//! Where the program itself starts a recording of the other kind, windows that are open miss what
+//! happens until it ends: CPU time that they miss is in their profiles, as `[unsampled]`.
 //!
 //! The head of a profile's answer is sent when its time begins, since clients do not wait for a
 //! head much longer than for the time; the body follows when the profile has its names.
