@@ -22,14 +22,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Compressing and hashing what is sent to it. Have it work:\n");
     println!("  while curl -s --data-binary @Cargo.lock http://{address}/compress; do :; done");
     println!("\nand see what it does meanwhile:\n");
-    println!("  go tool pprof -top http://{address}/debug/pprof/profile?seconds=5");
+    println!("  go tool pprof -top 'http://{address}/debug/pprof/profile?seconds=5'");
     println!("  google-pprof --text --seconds=5 {address}");
     println!("\nhttp://{address}/debug/pprof/ lists what else there is.");
     axum::serve(listener, application()).await?;
     Ok(())
 }
 
-/// The application's own routes, and the profiler's.
+/// The application's own routes, and the profiler's. Whoever can reach the one can ask for the
+/// other: where that is anyone, `sigprof::http::Options` has a token.
 pub fn application() -> Router {
     Router::new()
         .route("/compress", post(|body| work(compress, body)))

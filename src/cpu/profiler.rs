@@ -188,7 +188,7 @@ impl Profiler {
         Ok((Rate::new(self.frequency_hz)?, self.max_depth))
     }
 
-    pub(super) fn clock_asked(&self) -> Clock {
+    pub(crate) fn clock_asked(&self) -> Clock {
         self.clock
     }
 

@@ -68,6 +68,10 @@ impl Admission {
         admission
     }
 
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// The answer to a request that is not answered.
     pub(super) fn refusal(&self, head: &Parts) -> Option<Reply> {
         if let Some(hosts) = &self.hosts

@@ -20,13 +20,13 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// That of a profile follows its head, which is sent as soon as the time is being recorded: clients
 /// wait for a head no longer than they do for the time, and naming what was recorded takes longer
 /// the larger the program is. Where no profile can be made after all the body is an error, and a
-/// server closes the connection. Dropping the body ends the recording.
+/// server closes the connection. Dropping the body ends the recording. Clients of HTTP/1.0 wait.
 #[derive(Debug)]
 pub struct Body(Kind);
 
 enum Kind {
     Whole(Full<Bytes>),
-    Later(Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send>>),
+    Later(Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>),
     Pieces {
         pieces: Box<dyn Iterator<Item = Bytes> + Send>,
         /// Bytes that are still to come.
@@ -40,7 +40,7 @@ impl Body {
         Self(Kind::Whole(Full::new(bytes.into())))
     }
 
-    pub(super) fn later(bytes: impl Future<Output = Result<Vec<u8>>> + Send + 'static) -> Self {
+    pub(super) fn later(bytes: impl Future<Output = Result<Bytes>> + Send + 'static) -> Self {
         Self(Kind::Later(Box::pin(bytes)))
     }
 

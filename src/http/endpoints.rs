@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -19,7 +20,7 @@ use super::body::Body;
 use super::limits::{Limits, Room};
 use super::options::Options;
 use super::reply::{self, Reply};
-use super::routes;
+use super::{router, routes};
 use crate::symbolize::Symbols;
 
 /// How long a client may take to send a request's body.
@@ -32,6 +33,9 @@ const MAX_BODY: usize = 4 << 20;
 ///
 /// Work that takes time is done on threads of its own. Bodies of requests are waited for by tokio's
 /// clock: the runtime must have its time enabled, as `#[tokio::main]` does.
+///
+/// Clones share their limits. A forked child that serves makes endpoints of its own: windows that
+/// were open at the fork would count as open in the child for ever.
 #[derive(Clone, Debug)]
 pub struct Endpoints(Arc<Shared>);
 
@@ -39,7 +43,7 @@ pub struct Endpoints(Arc<Shared>);
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) prefix: String,
-    admission: Admission,
+    pub(super) admission: Admission,
     pub(super) limits: Arc<Limits>,
     pub(super) symbols: Arc<Symbols>,
 }
@@ -52,6 +56,32 @@ impl Endpoints {
             limits: Arc::new(Limits::new(options.max_windows)),
             symbols: Arc::default(),
         }))
+    }
+
+    /// The endpoints, to be merged into an application of axum's, as [`router`](super::router()).
+    pub fn router<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
+        router::of(&self.0.prefix, self)
+    }
+
+    /// Ends all windows that are open, whose clients see their connections closed, and refuses
+    /// further ones with the status 503; all else is answered as before. For a server that ends
+    /// when all requests have been answered, which would wait for windows up to five minutes:
+    ///
+    /// ```no_run
+    /// # async fn application() -> std::io::Result<()> {
+    /// let profiles = sigprof::http::Options::new().endpoints();
+    /// let application = axum::Router::new().merge(profiles.router());
+    /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+    /// # async fn told_to_end() {}
+    /// let ending = async move {
+    ///     told_to_end().await;
+    ///     profiles.shutdown();
+    /// };
+    /// axum::serve(listener, application).with_graceful_shutdown(ending).await
+    /// # }
+    /// ```
+    pub fn shutdown(&self) {
+        self.0.limits.close();
     }
 
     pub(super) fn limits(&self) -> &Limits {

@@ -1,5 +1,7 @@
 //! What a profile is sent as.
 
+use bytes::Bytes;
+
 use super::query::Query;
 use super::reply::{self, Reply};
 use crate::error::Result;
@@ -59,7 +61,7 @@ impl Form {
     }
 
     /// An answer in this form; a file that is kept has this name and the form's extension.
-    pub(super) fn reply(self, name: &str, body: Vec<u8>) -> Reply {
+    pub(super) fn reply(self, name: &str, body: impl Into<Bytes>) -> Reply {
         match self {
             Self::File(Format::Collapsed) | Self::Top => reply::text(body),
             Self::File(format) => {

@@ -38,17 +38,23 @@ const ENDPOINTS: [(&str, &str); 9] = [
     ),
 ];
 
-/// The page.
-pub(super) fn answer(headers: &HeaderMap) -> Reply {
-    reply::html(page(headers))
+/// The page, which the client finds at `path`.
+pub(super) fn answer(headers: &HeaderMap, path: &str, has_token: bool) -> Reply {
+    reply::html(page(headers, path, has_token))
 }
 
-fn page(headers: &HeaderMap) -> String {
+fn page(headers: &HeaderMap, path: &str, has_token: bool) -> String {
     let program = std::env::current_exe().unwrap_or_default();
     let program = program.file_name().unwrap_or_default().to_string_lossy();
     let title = format!("{} ({})", escaped(&program), std::process::id());
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = escaped(host.unwrap_or("host:port"));
+    let user = match has_token {
+        true => "any:TOKEN@",
+        false => "",
+    };
+    let path = escaped(path);
+    let above = path.strip_suffix("/debug/pprof/").unwrap_or_default();
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>{title}: profiles</title>\n\
          <style>body {{ font-family: sans-serif; margin: 2em }} td {{ padding: 0.2em 2em 0.2em 0 }}</style></head>\n\
@@ -65,8 +71,9 @@ fn page(headers: &HeaderMap) -> String {
     }
     let _ = write!(
         page,
-        "</table>\n<p>From a shell:</p>\n<pre>go tool pprof -http=: http://{host}/debug/pprof/profile?seconds=30\n\
-         google-pprof --text {host}</pre>\n</body>\n</html>\n"
+        "</table>\n<p>From a shell:</p>\n\
+         <pre>go tool pprof -http=: 'http://{user}{host}{path}profile?seconds=30'\n\
+         google-pprof --text 'http://{user}{host}{above}'</pre>\n</body>\n</html>\n"
     );
     page
 }
@@ -94,8 +101,8 @@ mod tests {
     fn what_a_client_sends_is_no_markup() {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, "<script>\"&".parse().unwrap());
-        let page = page(&headers);
-        assert!(!page.contains("<script>"));
-        assert!(page.contains("http://&lt;script&gt;&quot;&amp;/debug/pprof/"));
+        let page = page(&headers, "/<b>/debug/pprof/", false);
+        assert!(!page.contains("<script>") && !page.contains("<b>"));
+        assert!(page.contains("http://&lt;script&gt;&quot;&amp;/&lt;b&gt;/debug/pprof/"));
     }
 }

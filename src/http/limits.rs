@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// The most bytes of requests' bodies that are read, and whose answers are written, at once.
 const MOST_BODY_BYTES: usize = 16 << 20;
@@ -17,6 +18,7 @@ pub(super) struct Limits {
     windows: Arc<Semaphore>,
     works: Arc<Semaphore>,
     body_bytes: Arc<AtomicUsize>,
+    is_closed: watch::Sender<bool>,
 }
 
 /// The right to work, given back when the last clone is dropped.
@@ -25,7 +27,7 @@ pub(super) struct Permit(
     #[allow(dead_code, reason = "is dropped")] Option<Arc<OwnedSemaphorePermit>>,
 );
 
-/// Room for a request's body, and then for the answer that is made of it.
+/// Room for a request's body, and for the answer until the client has taken it.
 #[derive(Debug)]
 pub(super) struct Room {
     taken_at_once: Arc<AtomicUsize>,
@@ -40,7 +42,27 @@ impl Limits {
             windows: Arc::new(Semaphore::new(max_windows)),
             works: Arc::new(Semaphore::new(WORKS)),
             body_bytes: Arc::default(),
+            is_closed: watch::Sender::new(false),
         }
+    }
+
+    /// Has all windows end, and no further ones begin.
+    pub(super) fn close(&self) {
+        self.is_closed.send_replace(true);
+    }
+
+    pub(super) fn are_closed(&self) -> bool {
+        *self.is_closed.borrow()
+    }
+
+    /// Waits until windows are to end.
+    pub(super) async fn closed(&self) {
+        // The sender is there as long as this is, so there is no other end.
+        let _ = self
+            .is_closed
+            .subscribe()
+            .wait_for(|&is_closed| is_closed)
+            .await;
     }
 
     /// The right to a window, if there is one left.
@@ -76,6 +98,25 @@ impl Room {
         let held = self.taken_at_once.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
         held + bytes <= MOST_BODY_BYTES
+    }
+
+    /// An answer that takes room until the client has taken it; nothing where there is none.
+    pub(super) fn hold(mut self, bytes: Vec<u8>) -> Option<Bytes> {
+        let has_room = self.take(bytes.len());
+        has_room.then(|| Bytes::from_owner(Held { bytes, _room: self }))
+    }
+}
+
+/// Bytes in a room, which are given back when they have been taken.
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    _room: Room,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -24,9 +24,9 @@
 //! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
 //!
 //! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time
-//! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time. Other
-//! profiles accept `seconds`, which scrapers add to all that they ask for; it changes nothing there,
-//! but one out of its range is refused.
+//! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
+//! Other profiles accept `seconds`, which scrapers add to all that they ask for; it changes nothing
+//! there, but one out of its range is refused.
 //!
 //! Every profile takes `format`, what the answer is sent as, whichever path it is asked for by:
 //!
@@ -39,24 +39,27 @@
 //! | `top` | the functions that cost the most, as `pprof -top` prints them |
 //!
 //! Requests for profiles that overlap share one recording, and a recording that the program itself
-//! runs is shared, too. Each request gets what happened within its own time, at its own rate or, where
-//! the program's recording has a lower one, at that; the profile's period says which. One kind of
-//! time is recorded at once: whoever asks for the other meanwhile gets status 503 and a sentence.
-//! Where the program itself starts a recording of the other kind, windows that are open miss what
-//! happens until it ends: CPU time that they miss is in their profiles, as `[unsampled]`.
+//! runs is shared, too. Each request gets what happened within its own time, at its own rate or,
+//! where the program's recording has a lower one, at that; the profile's period says which. One
+//! kind of time is recorded at once: whoever asks for the other meanwhile gets status 503 and a
+//! sentence. Where the program itself starts a recording of the other kind, windows that are open
+//! miss what happens until it ends: CPU time that they miss is in their profiles, as `[unsampled]`.
 //!
 //! The head of a profile's answer is sent when its time begins, since clients do not wait for a
 //! head much longer than for the time; the body follows when the profile has its names.
 //!
-//! Nothing is recorded, and no time taken, while nobody asks.
+//! Nothing is recorded, and no time taken, while nobody asks. What a profile took of the
+//! allocator's memory goes back to the system, unless the process has more than 192 MiB: there the
+//! allocator keeps what is freed, for the program's own use.
 //!
 //! # Who is answered
 //!
 //! [`serve`] listens on loopback addresses alone, and answers requests that were sent to an address
 //! or to `localhost`. [`Options`] has a token for clients to show, other names, and other
-//! addresses. Where the name that a request was sent to is checked, requests of another site's pages
-//! are refused as well, as far as the browser says whose they are. An application that mounts the endpoints is asked by whoever can reach it: keep them
-//! from strangers, or set a [token](Options::token).
+//! addresses. Where the name that a request was sent to is checked, requests of another site's
+//! pages are refused as well, as far as the browser says whose they are. An application that mounts
+//! the endpoints is asked by whoever can reach it: keep them from strangers, or set a
+//! [token](Options::token).
 //!
 //! # What is taken at once
 //!
@@ -65,8 +68,9 @@
 //! | windows that are open | 8, or [`Options::max_windows`] | 503, with `Retry-After` |
 //! | a request's body | 4 MiB, within 10 s | 413, 408 |
 //! | addresses in a request | 250,000 | 413 |
-//! | all bodies that are read, and symbols of theirs that are sent | 16 MiB of bodies | 503, with `Retry-After` |
+//! | bodies of requests until they are answered, and lists of threads until they are taken | 16 MiB together | 503, with `Retry-After` |
 //! | a client that takes symbols | 60 s | the connection is closed |
+//! | a client that takes a profile | its window counts as open | |
 //! | profiles, symbols and threads that are looked up | 2 requests | they wait |
 //! | symbols that are kept for the next request | 4 MiB, for 10 min | they are looked up again |
 //!
@@ -76,7 +80,12 @@
 //! |---|---|---|
 //! | a request's line and headers | 16 KiB, within 10 s | 431, the connection is closed |
 //! | a client that reads nothing | 30 s | the connection is closed |
-//! | connections | 256 | they wait |
+//! | connections | 256 | they wait; meanwhile none is kept for a client's next request |
+//!
+//! An application that mounts the endpoints sets limits of this kind itself. In one, as behind a
+//! proxy, a client that has gone is seen to have gone when the server sees it: hyper does not where
+//! the client had sent more than one request. Such a window goes on for the time that it was asked
+//! for.
 //!
 //! When a [`Server`] has ended, no window is open any more.
 #![forbid(unsafe_code)]
@@ -85,6 +94,7 @@ mod absent;
 mod admission;
 mod body;
 mod cmdline;
+mod connection;
 mod endpoints;
 mod family;
 mod form;

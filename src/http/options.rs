@@ -6,7 +6,6 @@ use axum::Router;
 
 use super::admission::{self, Admission, Token};
 use super::endpoints::Endpoints;
-use super::router;
 use super::server::{self, Server};
 use crate::error::Result;
 
@@ -50,8 +49,10 @@ impl Options {
     }
 
     /// A path that all endpoints are below: with `/internal`, the profile is at
-    /// `/internal/debug/pprof/profile`. A `/` is put in front of one that has none. Braces are
-    /// characters like all others.
+    /// `/internal/debug/pprof/profile`. A `/` is put in front of one that has none. It is compared
+    /// with what clients send, byte by byte: what URLs have percent-encoded is given so, as in
+    /// `/my%20service`. Braces are characters like all others. [`axum::Router`] merges a
+    /// path with a `:` or `*` behind a `/` only if its `without_v07_checks` was called.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         let prefix = prefix.as_ref().trim_matches('/');
         self.prefix = match prefix {
@@ -70,10 +71,10 @@ impl Options {
         self
     }
 
-    /// A name that requests may be sent to, whichever port it is given with. Where no name is given,
-    /// a [server](Self::serve) without a token answers requests that were sent to an address or to
-    /// `localhost`, so that no page of the web can have a browser on this machine ask in its name;
-    /// and in an application all are answered.
+    /// A name that requests may be sent to, whichever port it is given with. Where no name is
+    /// given, a [server](Self::serve) without a token answers requests that were sent to an address
+    /// or to `localhost`, so that no page of the web can have a browser on this machine ask in its
+    /// name; and in an application all are answered.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.hosts.push(admission::name_of(&host.into()).into());
         self
@@ -109,7 +110,7 @@ impl Options {
 
     /// The endpoints, to be merged into an application of axum's, as [`router`](super::router()).
     pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
-        router::of(&self.prefix, &self.clone().endpoints())
+        self.endpoints().router()
     }
 
     /// The endpoints as a tower service.

@@ -3,25 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, StatusCode, Version};
 
 use super::body::Body;
 use super::family::Family;
 use super::form::Form;
-use super::limits::Limits;
+use super::limits::{Limits, Permit};
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
-use crate::cpu::Window;
+use crate::cpu::{Clock, Window};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Format, Profile};
 
+const SHUT_DOWN: &str = "the endpoints have been shut down";
+
 /// Records for as long as the query says, and answers with the profile: the head as soon as the
-/// window is open, the body when the profile has its names. Naming takes its turn among what takes
-/// a moment; until then the window counts as open.
+/// window is open, the body when the profile has its names. A client of HTTP/1.0 gets both then: it
+/// could not tell a body that failed from one that is empty. Naming takes its turn among what takes
+/// a moment. The window counts as open until the client has taken the profile.
 pub(super) async fn answer(
     limits: &Arc<Limits>,
-    method: &Method,
+    head: &Parts,
     family: Family,
     query: &Query<'_>,
 ) -> Reply {
@@ -32,8 +37,15 @@ pub(super) async fn answer(
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
     let form = form.unwrap_or_else(|| usual_form(family, query));
-    if method == Method::HEAD {
-        return form.reply("cpu", Vec::new());
+    let name = match profiler.clock_asked() {
+        Clock::Wall => "wall",
+        _ => "cpu",
+    };
+    if head.method == Method::HEAD {
+        return form.reply(name, Bytes::new());
+    }
+    if limits.are_closed() {
+        return reply::error(StatusCode::SERVICE_UNAVAILABLE, SHUT_DOWN);
     }
     let Some(permit) = limits.window() else {
         return reply::busy("as many windows are open as may be at once");
@@ -46,12 +58,34 @@ pub(super) async fn answer(
     };
     let limits = limits.clone();
     let body = async move {
-        let profile = window.await??;
-        let body = worker::run(limits.work().await, move || form.of(profile)).await;
-        drop(permit);
-        body?
+        let named = async {
+            let profile = window.await??;
+            worker::run(limits.work().await, move || form.of(profile)).await?
+        };
+        tokio::select! {
+            bytes = named => bytes.map(|bytes| Bytes::from_owner(Taken { bytes, _permit: permit })),
+            () = limits.closed() => Err(Error::new(ErrorKind::Os, SHUT_DOWN)),
+        }
     };
-    form.reply("cpu", Vec::new()).map(|_| Body::later(body))
+    if head.version <= Version::HTTP_10 {
+        return match body.await {
+            Ok(body) => form.reply(name, body),
+            Err(error) => reply::failed(&error),
+        };
+    }
+    form.reply(name, Bytes::new()).map(|_| Body::later(body))
+}
+
+/// What is being taken by a client: a window counts as open until then.
+struct Taken {
+    bytes: Vec<u8>,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for Taken {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The profile of so much time of a window.
@@ -89,7 +123,8 @@ mod tests {
             let limits = Arc::new(Limits::new(1));
             let others = [limits.work().await, limits.work().await];
             let query = Query::of("seconds=1");
-            let reply = answer(&limits, &Method::GET, Family::Go, &query).await;
+            let head = http::Request::new(()).into_parts().0;
+            let reply = answer(&limits, &head, Family::Go, &query).await;
             assert_eq!(reply.status(), StatusCode::OK);
             let mut body = pin!(reply.into_body());
             let ended = std::time::Instant::now() + Duration::from_secs(2);
@@ -103,6 +138,8 @@ mod tests {
             let frame = poll_fn(|context| body.as_mut().poll_frame(context)).await;
             let bytes = frame.unwrap().unwrap().into_data().unwrap();
             assert!(Profile::read(&bytes[..]).unwrap().total(1) >= 0);
+            assert!(limits.window().is_none(), "until it is taken it is open");
+            drop(bytes);
             while !limits.are_idle() {
                 std::thread::yield_now();
             }

@@ -36,7 +36,9 @@ pub(super) fn of<S: Clone + Send + Sync + 'static>(
     ];
     // Where axum would take a part of the path for a parameter.
     let prefix = prefix.replace('{', "{{").replace('}', "}}");
-    paths.into_iter().fold(Router::new(), |router, path| {
+    // Nor is a part that begins with a colon or an asterisk anything else than itself.
+    let router = Router::new().without_v07_checks();
+    paths.into_iter().fold(router, |router, path| {
         router.route_service(&format!("{prefix}{path}"), endpoints.clone())
     })
 }

@@ -46,15 +46,18 @@ pub(super) async fn answer(
     let query = Query::of(head.uri.query().unwrap_or_default());
     match endpoint {
         Endpoint::IndexIsAt(place) => reply::moved_to(place),
-        Endpoint::Index => index::answer(&head.headers),
+        Endpoint::Index => {
+            let path = index_path(&shared.prefix, head);
+            index::answer(&head.headers, &path, shared.admission.has_token())
+        }
         Endpoint::Cmdline(family) => cmdline::answer(family),
         Endpoint::Symbol if head.method == Method::POST => {
             symbol::answer(limits, &shared.symbols, body, room).await
         }
         // How many there are is nothing that a client looks at, as long as it is not 0.
         Endpoint::Symbol => reply::text("num_symbols: 1\n"),
-        Endpoint::Profile(family) => profile::answer(limits, &head.method, family, &query).await,
-        Endpoint::Threads(kind) => threads::answer(limits, kind, &query).await,
+        Endpoint::Profile(family) => profile::answer(limits, head, family, &query).await,
+        Endpoint::Threads(kind) => threads::answer(limits, kind, &query, room).await,
         Endpoint::Absent(name) => absent::answer(name, &query, &index_path(&shared.prefix, head)),
     }
 }

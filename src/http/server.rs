@@ -6,30 +6,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::runtime::{self, Runtime};
-use tokio::sync::{Semaphore, oneshot};
-use tokio_io_timeout::TimeoutStream;
-use tower_service::Service;
+use tokio::sync::oneshot;
 
 use super::admission::{Admission, Token};
+use super::connection::{self, Places};
 use super::endpoints::Endpoints;
 use super::options::Options;
-use super::peer::Peer;
 use super::worker;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a client may take to send a request's line and headers.
-const SENT_WITHIN: Duration = Duration::from_secs(10);
-/// The most bytes of a request's line and headers.
-const MAX_HEAD: usize = 16 * 1024;
-/// How long a client may take none of what it is sent.
-const TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// How many clients are let in at once.
-const MOST_CONNECTIONS: usize = 256;
 /// How long the end of a server waits for work that nobody waits for any more.
 const WORK_ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// How long nobody is let in where the system has no descriptor left.
@@ -163,32 +150,16 @@ fn run(
 }
 
 async fn accept(listener: &tokio::net::TcpListener, endpoints: Endpoints) {
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let places = Arc::new(Places::new());
     loop {
-        // Nobody closes the semaphore, so it always gives one. Who is not let in yet waits.
-        let permit = connections.clone().acquire_owned().await;
+        // Who is not let in yet waits.
+        let place = places.one().await;
         match listener.accept().await {
             Ok((stream, _)) => {
-                // Where no descriptor is left the connection is closed.
-                let Ok(peer) = Peer::of(&stream) else {
-                    continue;
-                };
-                let mut stream = TimeoutStream::new(stream);
-                stream.set_write_timeout(Some(TAKEN_WITHIN));
-                let endpoints = endpoints.clone();
-                let endpoints = service_fn(move |request| endpoints.clone().call(request));
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(SENT_WITHIN)
-                    .max_buf_size(MAX_HEAD)
-                    .serve_connection(TokioIo::new(Box::pin(stream)), endpoints);
+                let connection = connection::serve(stream, endpoints.clone(), places.clone());
                 tokio::spawn(async move {
-                    tokio::select! {
-                        // A connection that fails is the client's loss, which sees it.
-                        _ = connection => {}
-                        () = peer.has_gone() => {}
-                    }
-                    drop(permit);
+                    connection.await;
+                    drop(place);
                 });
             }
             // Of no descriptor being left; or of a connection that is gone already.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use http::StatusCode;
 
 use super::form::Form;
-use super::limits::Limits;
+use super::limits::{Limits, Room};
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
@@ -30,7 +30,12 @@ pub(super) fn kind(name: &str) -> Option<&'static str> {
 }
 
 /// A profile with a sample for each thread, or a text.
-pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_>) -> Reply {
+pub(super) async fn answer(
+    limits: &Limits,
+    kind: &'static str,
+    query: &Query<'_>,
+    room: Room,
+) -> Reply {
     // Threads are as they are now, however long a client would wait.
     let asked = match query.seconds().and_then(|_| Form::asked(query)) {
         Ok(asked) => asked,
@@ -45,10 +50,14 @@ pub(super) async fn answer(limits: &Limits, kind: &'static str, query: &Query<'_
             false => form.of(profile),
         }
     });
-    match body.await {
-        Ok(Ok(text)) if is_list => reply::text(text),
-        Ok(Ok(body)) => form.reply("threads", body),
-        Ok(Err(error)) | Err(error) => reply::failed(&error),
+    let body = match body.await {
+        Ok(Ok(body)) => room.hold(body),
+        Ok(Err(error)) | Err(error) => return reply::failed(&error),
+    };
+    match body {
+        Some(text) if is_list => reply::text(text),
+        Some(body) => form.reply("threads", body),
+        None => reply::busy("too much is being sent at once"),
     }
 }
 

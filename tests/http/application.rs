@@ -194,13 +194,17 @@ fn go_shows_the_programs_threads() {
 
 #[test]
 fn an_application_has_the_endpoints_below_a_path() {
-    let nested = Router::new().nest("/{tenant}", sigprof::http::router());
-    let literal = Options::new().prefix("/{internal}").router();
-    let application = Application::of(nested.merge(literal));
+    let application = Router::new().without_v07_checks();
+    let nested = application.nest("/{tenant}", sigprof::http::router());
+    let literal = ["/{internal}", "/:a/*b", "/my%20service"];
+    let routers = literal.map(|prefix| Options::new().prefix(prefix).router());
+    let application = Application::of(routers.into_iter().fold(nested, Router::merge));
     let ask = |path: &str| ask(application.address, "GET", path, b"");
-    for above in ["/acme", "/{internal}"] {
+    for above in [&["/acme"][..], &literal].concat() {
         let index = ask(&format!("{above}/debug/pprof/"));
         assert_eq!(index.status, 200, "{above}");
+        let profile = format!("{}{above}/debug/pprof/profile", application.address);
+        assert!(index.text().contains(&profile), "{}", index.text());
         let nothing = ask(&format!("{above}/debug/pprof/nothing"));
         let place = format!("; {above}/debug/pprof/ lists");
         assert!(nothing.text().contains(&place), "{}", nothing.text());

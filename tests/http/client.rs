@@ -41,7 +41,7 @@ pub fn ask(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Answer
 /// A client that waits for a window of five minutes.
 pub fn open_window(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();
-    let request = "GET /pprof/profile?seconds=300 HTTP/1.0\r\n\r\n";
+    let request = "GET /pprof/profile?seconds=300 HTTP/1.1\r\nHost: localhost\r\n\r\n";
     client.write_all(request.as_bytes()).unwrap();
     client
 }

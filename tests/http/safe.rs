@@ -1,11 +1,12 @@
 //! What makes the endpoints safe to leave on: who is answered, and how much at once.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use sigprof::ErrorKind;
 use sigprof::http::{Options, Server, serve};
+use sigprof::{ErrorKind, Profile};
 
 use crate::client::{Answer, ask, open_window, send};
 use crate::served::{is_recording, wait_until};
@@ -136,8 +137,113 @@ fn the_head_of_a_profile_is_there_when_its_time_begins() {
     while !head.ends_with(b"\r\n\r\n") {
         assert_ne!(client.read_until(b'\n', &mut head).unwrap(), 0);
     }
-    assert!(head.starts_with(b"HTTP/1.0 200 OK\r\n"));
+    assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"));
     wait_until(is_recording);
+}
+
+#[test]
+fn a_client_of_http_1_0_is_told_how_long_the_profile_is() {
+    let server = serve(ANY_PORT).unwrap();
+    let request = b"GET /pprof/profile?seconds=1 HTTP/1.0\r\n\r\n";
+    let answer = send(server.local_addr(), request);
+    assert_eq!(answer.status, 200);
+    let length = answer.header("content-length").unwrap();
+    assert_eq!(length, answer.body.len().to_string());
+    Profile::read(&answer.body).unwrap();
+}
+
+#[test]
+fn a_client_that_sends_nothing_more_reads_the_answer() {
+    let server = serve(ANY_PORT).unwrap();
+    let mut client = TcpStream::connect(server.local_addr()).unwrap();
+    let request = b"GET /pprof/cmdline HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    client.write_all(request).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+}
+
+/// As many as are let in ask again and again.
+#[test]
+fn connections_that_are_kept_make_room() {
+    let server = serve(ANY_PORT).unwrap();
+    let address = server.local_addr();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients = (0..256).map(|_| {
+            let mut client = TcpStream::connect(address).unwrap();
+            ask_again(&mut client).unwrap();
+            client
+        });
+        let mut clients: Vec<TcpStream> = clients.collect();
+        let newcomer = scope.spawn(|| {
+            let answer = cmdline(address);
+            is_over.store(true, Ordering::Relaxed);
+            answer
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            for client in &mut clients {
+                let _ = ask_again(client);
+            }
+        }
+        assert_eq!(newcomer.join().unwrap().status, 200);
+    });
+}
+
+/// Asks, and reads the answer, which leaves the connection open.
+fn ask_again(client: &mut TcpStream) -> std::io::Result<()> {
+    client.write_all(b"HEAD /pprof/symbol HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_application_that_ends_when_all_is_answered_has_its_windows_end() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let profiles = Options::new().endpoints();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let served = runtime.spawn({
+        let profiles = profiles.clone();
+        async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let application = axum::Router::new().merge(profiles.router());
+            let ending = async { drop(ended.await) };
+            let server = axum::serve(listener, application);
+            server.with_graceful_shutdown(ending).await
+        }
+    });
+    let old = std::thread::spawn(move || {
+        let request = b"GET /pprof/profile?seconds=300 HTTP/1.0\r\n\r\n";
+        send(address, request)
+    });
+    let mut new = open_window(address);
+    let mut head = [0; 15];
+    new.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    wait_until(is_recording);
+    profiles.shutdown();
+    let answer = old.join().unwrap();
+    assert_eq!(answer.status, 500);
+    assert!(answer.text().contains("shut down"), "{}", answer.text());
+    let refused = ask(address, "GET", "/pprof/profile?seconds=300", b"");
+    assert_eq!(refused.status, 503);
+    assert_eq!(cmdline(address).status, 200);
+    end.send(()).unwrap();
+    runtime.block_on(served).unwrap().unwrap();
+    wait_until(|| !is_recording());
 }
 
 #[test]
