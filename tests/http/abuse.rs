@@ -40,7 +40,13 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
         let huge = scope.spawn(move || abusers::huge_requests(address, long_symbol, is_long));
         let malformed = scope.spawn(move || abusers::malformed_requests(address, requests));
         let leaving = scope.spawn(move || abusers::leaving_clients(address));
-        for abuse in [slow, huge, malformed, leaving] {
+        // Who is slow, or leaves unheard, is the application's to deal with where it has the
+        // connections.
+        let mounted = scope.spawn(move || {
+            abusers::huge_requests(application, long_symbol, false);
+            abusers::malformed_requests(application, requests);
+        });
+        for abuse in [slow, huge, malformed, leaving, mounted] {
             abuse.join().unwrap();
         }
         let before = answers.load(Ordering::Relaxed);
