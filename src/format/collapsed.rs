@@ -6,12 +6,13 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::mem::replace;
 
 use hashbrown::HashMap;
 
 use super::chunks::Chunks;
 use super::lines::Lines;
-use super::{NO_STACK, WriteError, charge};
+use super::{NO_STACK, WriteError, charge, legacy};
 use crate::error::Result;
 use crate::profile::{
     Function, Line, Location, LocationId, Profile, SliceTable, StackId, ValueType,
@@ -19,12 +20,20 @@ use crate::profile::{
 
 /// What errors call such a file.
 const WHAT: &str = "file of collapsed stacks";
+/// The first line of files whose next line would be taken for the head of another format. Readers
+/// of collapsed stacks leave lines without a number out.
+const MARK: &str = "# collapsed stacks\n";
 /// The name of a frame that has neither a name nor an address.
 const UNKNOWN: &str = "[unknown]";
 /// Bytes of memory that a line takes: a sample and its stack.
 const LINE_MEMORY: usize = 64;
 /// Bytes of memory that a name takes, whatever its length: a location, a function, a string.
 const NAME_MEMORY: usize = 2 * size_of::<Location>() + 128;
+
+/// Whether the file says itself that it holds collapsed stacks.
+pub(super) fn is_marked(bytes: &[u8]) -> bool {
+    bytes.starts_with(MARK.as_bytes())
+}
 
 /// The frames of the first line that is no comment, if that is a stack and its value, and nothing
 /// before its end is other than text.
@@ -134,6 +143,7 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
     order.retain(|&stack| values[stack as usize] != 0);
     order.sort_unstable_by_key(|&stack| stacks.get(stack));
     let mut out = Chunks::new(out);
+    let mut is_first = true;
     for stack in order {
         for (depth, &frame) in stacks.get(stack).iter().enumerate() {
             if depth > 0 {
@@ -143,9 +153,17 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
             out.buffer.extend_from_slice(name.as_bytes());
         }
         writeln!(out.buffer, " {}", values[stack as usize])?;
+        if replace(&mut is_first, false) && is_like_another(&out.buffer) {
+            out.buffer.splice(..0, MARK.bytes());
+        }
         out.drain()?;
     }
     out.flush()
+}
+
+/// Whether a first line may be taken for that of another format, or for a comment there.
+fn is_like_another(line: &[u8]) -> bool {
+    line.starts_with(b"#") || legacy::sniff(line).is_some()
 }
 
 /// The stacks by their frames' names, outermost first, and the sum of each one's values.
@@ -220,9 +238,9 @@ fn names_of<'p>(profile: &'p Profile, location: &Location) -> Vec<Cow<'p, str>> 
     match location.lines.is_empty() {
         true => vec![without_name()],
         false => names
-            .map(|name| match name {
-                "" => without_name(),
-                name => as_frame(name),
+            .map(|name| match as_frame(name) {
+                frame if frame.trim_ascii().is_empty() => without_name(),
+                frame => frame,
             })
             .collect(),
     }
@@ -324,6 +342,31 @@ mod tests {
         assert_eq!(read.total(0), profile.total(1));
         assert_eq!(read.sample_types(), [ValueType::new("samples", "count")]);
         assert_eq!(read.locations()[0].address, 0x401000);
+    }
+
+    #[test]
+    fn a_first_line_like_that_of_another_format_is_read_as_what_it_is() {
+        for name in [
+            "heap profile:k",
+            "heap profile: 1: 2 [3: 4] @ heap_v2/5",
+            "--- contention:",
+            "--- threadz 1 ---",
+            "goroutine profile: total",
+            "gmon",
+            "#comment",
+        ] {
+            let profile = profile(&[(&[&[name]], 3), (&[&["heap profile:z"]], 2)]);
+            let text = collapsed(&profile);
+            let read = Profile::read(text.as_bytes()).unwrap();
+            assert_eq!(collapsed(&read), text, "{name}");
+            assert_eq!(read.total(0), 5, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_blank_name_is_none() {
+        let profile = profile(&[(&[&["\n "]], 3)]);
+        assert_eq!(collapsed(&profile), "0x401000 3\n");
     }
 
     #[test]

@@ -328,6 +328,9 @@ impl Profile {
         if let Some(profile) = gmon::read_bsd(bytes, limit)? {
             return Ok(profile);
         }
+        if collapsed::is_marked(bytes) {
+            return collapsed::read(bytes, limit);
+        }
         let collapsed = collapsed::sniff(bytes);
         // A function may be called as a text profile begins, whose first line has no `;`.
         let may_be_head = collapsed.is_none_or(|frames| !frames.contains(&b';'));
