@@ -16,10 +16,9 @@ const PART: usize = 1 << 14;
 pub(super) struct Calls {
     ends: Ends,
     packing: Packing,
-    /// Sorted, each part for itself.
     parts: Parts,
     /// How many samples each stack has.
-    samples: Vec<u64>,
+    samples: Samples,
 }
 
 impl Calls {
@@ -35,68 +34,95 @@ impl Calls {
         let calls = || stacks_of(profile, &samples).flat_map(|(id, stack)| ends.calls(id, stack));
         let frames = stacks_of(profile, &samples).map(|(_, stack)| stack.len());
         let packing = Packing::of(&ends, samples.len(), frames.sum());
-        let mut parts = Parts::of(packing.parts(&ends), || {
+        let parts = Parts::of(packing.parts(&ends), || {
             calls().map(|call| packing.pack(call))
         });
-        let mut scratch = Vec::new();
-        for part in parts.iter_mut() {
-            // One stack's calls come before the next one's already.
-            radix::sort(part, &mut scratch, packing.stack_bits..packing.bits());
-        }
         Self {
             ends,
             packing,
             parts,
-            samples,
+            samples: Samples::of(samples),
         }
     }
 
-    /// The arcs of one part: its calls without their stacks, and in how many samples each is. A call
-    /// counts once for each sample of a stack that has it, however often it recurs there.
-    fn count(&self, calls: &[u64], arcs: &mut Vec<(u64, u64)>) {
-        arcs.clear();
-        arcs.resize(calls.len(), (0, 0));
+    /// The arcs of a part, of which the calls are sorted. A call counts once for each sample of a
+    /// stack that has it, however often it recurs there. What `arcs` held before does not matter.
+    fn count<'a>(&self, part: usize, calls: &[u64], arcs: &'a mut Vec<Arc>) -> &'a [Arc] {
+        arcs.resize(arcs.len().max(calls.len()), Arc::default());
         // Whether a call is the same arc as the one before is as good as random: no branch depends
         // on it.
         let (mut last, mut count, mut len) = (None, 0u64, 0);
         for &call in calls {
-            let (arc, stack) = split(call, self.packing.stack_bits);
-            let is_new = last.is_none_or(|last| split(last, self.packing.stack_bits).0 != arc);
+            let (ends, stack) = split(call, self.packing.stack_bits);
+            let is_new = last.is_none_or(|last| split(last, self.packing.stack_bits).0 != ends);
             let samples = match last == Some(call) {
                 true => 0,
-                false => self.samples[stack as usize],
+                false => self.samples.of_stack(stack as usize),
             };
             count = match is_new {
                 true => samples,
                 false => count.saturating_add(samples),
             };
             len += usize::from(is_new);
-            arcs[len - 1] = (arc, count);
+            let (from, to) = self.packing.unpack(part, ends);
+            arcs[len - 1] = Arc {
+                from: self.ends.from[from],
+                to: self.ends.to[to],
+                count,
+            };
             last = Some(call);
         }
-        arcs.truncate(len);
+        &arcs[..len]
     }
 }
 
 impl Arcs for Calls {
     fn most(&self) -> u64 {
-        (self.samples.iter()).fold(0, |sum, &samples| sum.saturating_add(samples))
+        self.samples.sum()
     }
 
-    fn try_for_each<E>(&self, mut f: impl FnMut(Arc) -> Result<(), E>) -> Result<(), E> {
-        let mut arcs = Vec::new();
+    fn try_for_each<E>(&self, mut f: impl FnMut(&[Arc]) -> Result<(), E>) -> Result<(), E> {
+        let (mut scratch, mut arcs) = (radix::Scratch::default(), Vec::new());
+        // Calls of one stack come before those of the next one already.
+        let bits = self.packing.stack_bits..self.packing.bits();
         for (part, calls) in self.parts.iter().enumerate() {
-            self.count(calls, &mut arcs);
-            for &(arc, count) in &arcs {
-                let (from, to) = self.packing.unpack(part, arc);
-                f(Arc {
-                    from: self.ends.from[from],
-                    to: self.ends.to[to],
-                    count,
-                })?;
-            }
+            // While they are in the CPU's cache, calls are sorted and counted.
+            let calls = radix::sorted(calls, bits.clone(), &mut scratch);
+            f(self.count(part, calls, &mut arcs))?;
         }
         Ok(())
+    }
+}
+
+/// How many samples each stack has.
+#[derive(Debug)]
+struct Samples {
+    all: Vec<u64>,
+    /// The same, or [`MANY`]: a table that stays in a CPU's second cache where `all` would not.
+    few: Vec<u8>,
+}
+
+/// So many samples or more.
+const MANY: u8 = u8::MAX;
+
+impl Samples {
+    fn of(all: Vec<u64>) -> Self {
+        let few = |&samples: &u64| samples.min(MANY.into()) as u8;
+        Self {
+            few: all.iter().map(few).collect(),
+            all,
+        }
+    }
+
+    fn of_stack(&self, stack: usize) -> u64 {
+        match self.few[stack] {
+            MANY => self.all[stack],
+            few => few.into(),
+        }
+    }
+
+    fn sum(&self) -> u64 {
+        (self.all.iter()).fold(0, |sum, &samples| sum.saturating_add(samples))
     }
 }
 
@@ -249,14 +275,5 @@ impl Parts {
         begins
             .zip(&self.ends)
             .map(|(begin, &end)| &self.numbers[begin..end])
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut [u64]> {
-        let mut rest = &mut *self.numbers;
-        let mut begin = 0;
-        self.ends.iter().map(move |&end| {
-            let length = end - std::mem::replace(&mut begin, end);
-            rest.split_off_mut(..length).unwrap_or_default()
-        })
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Records<A = Vec<Arc>> {
 }
 
 /// Calls of a function from one place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arc {
     /// In the caller.
     pub(super) from: u64,
@@ -30,13 +30,13 @@ pub(super) struct Block {
     pub(super) count: u64,
 }
 
-/// Arcs, one after the other.
+/// Arcs, some after the others.
 pub(super) trait Arcs {
     /// No arc counts more than this.
     fn most(&self) -> u64;
 
-    /// Hands all arcs to `f`, until that fails.
-    fn try_for_each<E>(&self, f: impl FnMut(Arc) -> Result<(), E>) -> Result<(), E>;
+    /// Hands all arcs to `f`, some at a time, until that fails.
+    fn try_for_each<E>(&self, f: impl FnMut(&[Arc]) -> Result<(), E>) -> Result<(), E>;
 }
 
 impl Arcs for Vec<Arc> {
@@ -44,7 +44,7 @@ impl Arcs for Vec<Arc> {
         self.iter().map(|arc| arc.count).max().unwrap_or(0)
     }
 
-    fn try_for_each<E>(&self, f: impl FnMut(Arc) -> Result<(), E>) -> Result<(), E> {
-        self.iter().copied().try_for_each(f)
+    fn try_for_each<E>(&self, f: impl FnMut(&[Arc]) -> Result<(), E>) -> Result<(), E> {
+        self.chunks(1 << 12).try_for_each(f)
     }
 }

@@ -12,6 +12,8 @@ use crate::format::chunks::Chunks;
 
 /// Bytes of an address.
 const ADDRESS: u128 = 8;
+/// Those of an arc's record: its kind, two addresses, and a count.
+const ARC_RECORD: usize = 1 + 2 * ADDRESS as usize + size_of::<u32>();
 
 /// How many bytes the file has because values are larger than a bin or an arc holds, and so have
 /// several records. A few values can make a file of any size.
@@ -22,15 +24,16 @@ pub(super) fn size_of_repeats(records: &Records<impl Arcs>) -> u128 {
         u128::from(histogram.layer_count() - 1) * layer
     };
     let histograms: u128 = records.histograms.iter().map(histogram).sum();
-    histograms + repeats(&records.arcs) * (1 + 2 * ADDRESS + size_of::<u32>() as u128)
+    histograms + repeats(&records.arcs) * ARC_RECORD as u128
 }
 
 /// How many records arcs have beside their first ones.
 fn repeats(arcs: &impl Arcs) -> u128 {
     let mut repeats = 0;
     if arcs.most() > u64::from(u32::MAX) {
-        let Ok(()) = arcs.try_for_each(|arc| {
-            repeats += u128::from(arc.count.saturating_sub(1) / u64::from(u32::MAX));
+        let Ok(()) = arcs.try_for_each(|arcs| {
+            let repeats_of = |arc: &Arc| arc.count.saturating_sub(1) / u64::from(u32::MAX);
+            repeats += arcs.iter().map(repeats_of).map(u128::from).sum::<u128>();
             Ok::<_, Infallible>(())
         });
     }
@@ -46,7 +49,7 @@ pub(super) fn write(records: &Records<impl Arcs>, out: &mut impl Write) -> Resul
     for histogram in &records.histograms {
         put_histogram(&mut out, histogram, &records.dimension)?;
     }
-    records.arcs.try_for_each(|arc| put_arc(&mut out, arc))?;
+    records.arcs.try_for_each(|arcs| put_arcs(&mut out, arcs))?;
     if let Some(blocks) = &records.blocks {
         put_blocks(&mut out, blocks)?;
     }
@@ -80,21 +83,30 @@ fn put_histogram<W: Write>(
     Ok(())
 }
 
-/// An arc; several of them where the count is more than one holds, which gprof adds.
-fn put_arc<W: Write>(out: &mut Chunks<W>, arc: Arc) -> Result<(), WriteError> {
-    let mut count = arc.count;
-    loop {
-        let part = u32::try_from(count).unwrap_or(u32::MAX);
-        out.buffer.push(ARC);
-        out.buffer.extend_from_slice(&arc.from.to_ne_bytes());
-        out.buffer.extend_from_slice(&arc.to.to_ne_bytes());
-        out.buffer.extend_from_slice(&part.to_ne_bytes());
-        out.drain()?;
-        count -= u64::from(part);
-        if count == 0 {
-            return Ok(());
+/// Arcs; several of one where the count is more than one holds, which gprof adds.
+fn put_arcs<W: Write>(out: &mut Chunks<W>, arcs: &[Arc]) -> Result<(), WriteError> {
+    for arc in arcs {
+        let mut count = arc.count;
+        loop {
+            let part = u32::try_from(count).unwrap_or(u32::MAX);
+            put_arc(&mut out.buffer, arc, part);
+            count -= u64::from(part);
+            if count == 0 {
+                break;
+            }
+            out.drain()?;
         }
     }
+    out.drain()
+}
+
+fn put_arc(buffer: &mut Vec<u8>, arc: &Arc, count: u32) {
+    let begin = buffer.len();
+    buffer.resize(begin + ARC_RECORD, ARC);
+    let record = &mut buffer[begin..];
+    record[1..9].copy_from_slice(&arc.from.to_ne_bytes());
+    record[9..17].copy_from_slice(&arc.to.to_ne_bytes());
+    record[17..].copy_from_slice(&count.to_ne_bytes());
 }
 
 /// Basic blocks; in several records where there are more than one holds.
