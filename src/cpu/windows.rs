@@ -388,7 +388,8 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
     for (part, next) in parts.iter().zip(&parts[1..]) {
         unsampled_ns += between(part.to.process_cpu_ns, next.from.process_cpu_ns);
     }
-    let comments = comments_of(&parts);
+    let is_whole = parts.len() == 1 && end.is_none();
+    let comments = comments_of(&parts, is_whole);
     // So that counts of periods can be added up. The shortest leaves none of them out.
     let periods = parts.iter().map(|part| part.profile.period);
     let period = periods.min().unwrap_or_default();
@@ -411,12 +412,13 @@ fn put_together(parts: Vec<Part>, end: Option<Moment>) -> Profile {
     profile
 }
 
-/// The comments of each part, where there are several below a line that says which part it is.
-fn comments_of(parts: &[Part]) -> Vec<String> {
+/// The comments of each part, below a line that says which time it is of where that is not the whole
+/// window.
+fn comments_of(parts: &[Part], is_whole: bool) -> Vec<String> {
     let mut comments = Vec::new();
     let begin = parts[0].from.at;
     for (index, part) in parts.iter().enumerate() {
-        if parts.len() > 1 {
+        if !is_whole {
             let since_begin = |moment: &Moment| moment.at.saturating_duration_since(begin);
             comments.push(format!(
                 "recording {} of {}: from {:.3} s to {:.3} s",
@@ -496,5 +498,22 @@ mod tests {
             let is_told = |comment: &String| comment.starts_with(part);
             assert_eq!(profile.comments.iter().any(is_told), is_first);
         }
+    }
+
+    #[test]
+    fn a_window_says_how_much_of_its_time_another_clock_took() {
+        let wall = Profiler::new().clock(engine::Clock::Wall);
+        let window = Window::open(wall, &Arc::default()).unwrap();
+        let recording = Profiler::new().start().unwrap();
+        let taken = Instant::now();
+        while taken.elapsed() < Duration::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let profile = window.close();
+        drop(recording);
+        let part = profile.comments[0].strip_prefix("recording 1 of 1: from 0.000 s to ");
+        let part = part.unwrap_or_else(|| panic!("{:?}", profile.comments));
+        let recorded: f64 = part.strip_suffix(" s").unwrap().parse().unwrap();
+        assert!(recorded + 0.02 <= profile.duration_nanos as f64 / 1e9 + 0.001);
     }
 }

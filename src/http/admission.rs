@@ -75,14 +75,9 @@ impl Admission {
     /// The answer to a request that is not answered.
     pub(super) fn refusal(&self, head: &Parts) -> Option<Reply> {
         if let Some(hosts) = &self.hosts
-            && let Err(host) = check_host(head, hosts)
+            && let Err(sentence) = check_host(head, hosts)
         {
-            return Some(reply::error(
-                StatusCode::FORBIDDEN,
-                format_args!(
-                    "`{host:.80}` is no name of this server's; `http::Options::allow_host` makes it one"
-                ),
-            ));
+            return Some(reply::error(StatusCode::FORBIDDEN, sentence));
         }
         if self.hosts.is_some() && is_of_another_site(&head.headers) {
             return Some(reply::error(
@@ -128,23 +123,34 @@ pub(super) fn name_of(host: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// Whether the name that a request was sent to is an address, this machine, or one of these. The
-/// error is the name, printable.
+/// Whether the name that a request was sent to is an address, this machine, or one of these.
+///
+/// # Errors
+///
+/// A sentence, where it is not.
 fn check_host(head: &Parts, hosts: &[String]) -> Result<(), String> {
     let mut given = head.headers.get_all(HOST).iter();
     let (of_header, another) = (given.next(), given.next());
+    let foreign = |name: &str| {
+        format!(
+            "`{name:.80}` is no name of this server's; `http::Options::allow_host` makes it one"
+        )
+    };
     if another.is_some() {
-        return Err("two names".into());
+        return Err("the request has two Host headers, and must have one".into());
     }
     // A name in the request's line is what counts (RFC 9112, 3.2.2). Browsers always send one.
     let authority = match (head.uri.authority(), of_header) {
         (Some(authority), _) => authority.clone(),
+        (None, Some(host)) if host.is_empty() => {
+            return Err("the request has an empty Host header, and must have a name there".into());
+        }
         (None, Some(host)) => Authority::try_from(host.as_bytes())
-            .map_err(|_| format!("{}", host.as_bytes().escape_ascii()))?,
+            .map_err(|_| foreign(&host.as_bytes().escape_ascii().to_string()))?,
         (None, None) => return Ok(()),
     };
     if authority.as_str().contains('@') {
-        return Err(authority.as_str().into());
+        return Err(foreign(authority.as_str()));
     }
     let host = authority.host();
     let name = host.strip_suffix('.').unwrap_or(host);
@@ -156,7 +162,7 @@ fn check_host(head: &Parts, hosts: &[String]) -> Result<(), String> {
     let is_allowed = || hosts.iter().any(|host| host.eq_ignore_ascii_case(name));
     match is_address || is_this_machine || is_allowed() {
         true => Ok(()),
-        false => Err(name.into()),
+        false => Err(foreign(name)),
     }
 }
 
@@ -211,6 +217,13 @@ mod tests {
         }
         let two = [("host", "localhost"), ("host", "evil.example")];
         assert_eq!(status(&admission, "/", &two), 403);
+        let sentence = |headers: &[(&str, &str)]| {
+            let head = head("/", headers);
+            check_host(&head, &[]).unwrap_err()
+        };
+        assert!(sentence(&two).contains("two Host headers"));
+        assert!(sentence(&[("host", "")]).contains("empty"));
+        assert!(sentence(&[("host", "a b")]).contains("`a b`"));
         let absolute = status(&admission, "http://evil.example/", &[("host", "localhost")]);
         assert_eq!(absolute, 403);
         let application = Admission::of_application(&Options::new());

@@ -1,8 +1,9 @@
 //! A listener of its own, for programs that have none.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,46 +50,51 @@ pub fn serve(address: impl ToSocketAddrs) -> Result<Server> {
 
 /// Serves as the options have it.
 pub(super) fn start(options: &Options, address: impl ToSocketAddrs) -> Result<Server> {
-    let refused =
-        |error| Error::with_source(ErrorKind::Os, "the address cannot be listened on", error);
-    let invalid = |message| Err(Error::new(ErrorKind::InvalidInput, message));
+    let invalid = |message: String| Error::new(ErrorKind::InvalidInput, message);
     if options.token.as_ref().is_some_and(Token::is_empty) {
-        return invalid("the token is empty, and keeps nobody out".into());
+        return Err(invalid("the token is empty, and keeps nobody out".into()));
     }
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(refused)?.collect();
+    let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(no_address)?.collect();
     if addresses.is_empty() {
-        return invalid("there is no address to listen on".into());
+        return Err(invalid("there is no address to listen on".into()));
     }
-    let mut remote = addresses
-        .iter()
-        .filter(|address| !address.ip().is_loopback());
+    let is_remote = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
     if options.token.is_none()
         && !options.is_remote_allowed
-        && let Some(remote) = remote.next()
+        && let Some(remote) = addresses.iter().find(is_remote)
     {
-        return invalid(format!(
+        return Err(invalid(format!(
             "{remote} can be reached from other machines, and profiles tell of the program's code and data; \
              serve a loopback address, as 127.0.0.1:6060, or set `http::Options::token` or `allow_remote`"
-        ));
+        )));
     }
+    let refused = |error| {
+        let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+        let message = format!("cannot listen on {}", addresses.join(" or "));
+        Error::with_source(ErrorKind::Os, message, error)
+    };
     let listener = TcpListener::bind(&*addresses).map_err(refused)?;
     let local_addr = listener.local_addr().map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
-    let runtime = runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .map_err(refused)?;
-    let listener = {
-        let _entered = runtime.enter();
-        tokio::net::TcpListener::from_std(listener).map_err(refused)?
-    };
     let endpoints = Endpoints::of(options, Admission::of_server(options));
     let (stop, stopped) = oneshot::channel();
+    let (begun, beginning) = mpsc::channel();
     let thread = worker::spawn({
         let endpoints = endpoints.clone();
-        move || run(runtime, listener, endpoints, stopped)
+        // A runtime cannot be dropped by a thread that runs another one, so the caller's has none.
+        move || match runtime_for(listener) {
+            Ok((runtime, listener)) => {
+                let _ = begun.send(Ok(()));
+                run(runtime, listener, endpoints, stopped);
+            }
+            Err(error) => {
+                let _ = begun.send(Err(error));
+            }
+        }
     })?;
+    // A thread that panicked sends nothing.
+    let panicked = |_| Err(io::Error::other("its thread panicked"));
+    beginning.recv().unwrap_or_else(panicked).map_err(refused)?;
     Ok(Server {
         local_addr,
         endpoints,
@@ -96,6 +102,31 @@ pub(super) fn start(options: &Options, address: impl ToSocketAddrs) -> Result<Se
         thread: Some(thread),
         process: std::process::id(),
     })
+}
+
+/// The error of an address that is none, or whose name has none.
+fn no_address(error: io::Error) -> Error {
+    let (kind, message) = match error.kind() {
+        io::ErrorKind::InvalidInput => (
+            ErrorKind::InvalidInput,
+            "the address must have a port, as 127.0.0.1:6060",
+        ),
+        _ => (ErrorKind::Os, "the host has no address to listen on"),
+    };
+    Error::with_source(kind, message, error)
+}
+
+/// A runtime of one thread, and the listener for it.
+fn runtime_for(listener: TcpListener) -> io::Result<(Runtime, tokio::net::TcpListener)> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()?;
+    let listener = {
+        let _entered = runtime.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    Ok((runtime, listener))
 }
 
 impl Server {

@@ -104,7 +104,7 @@ impl Drop for Client {
 pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
     let thread = signal::with_signals_blocked(|| {
         Builder::new().name("sigprof-http".into()).spawn(move || {
-            signal::unblock(&[libc::SIGPROF, libc::SIGURG]);
+            signal::unblock_profilers();
             work();
         })
     });

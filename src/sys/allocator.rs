@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use std::thread;
 
 use super::brief_file;
-use super::signal::with_signals_blocked;
+use super::signal::{unblock_profilers, with_signals_blocked};
 
 /// Growth that is left to the allocator, which will use it again.
 const SLACK_BYTES: u64 = 1 << 20;
@@ -28,23 +28,27 @@ const LARGE_BYTES: u64 = 192 << 20;
 /// not large. A host whose heaps had room has nothing to give back, and is left alone.
 pub(crate) fn giving_back<T: Send>(thread_name: &str, work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
-    let mut run = || {
+    let mut measured = || {
         let before = Memory::now();
         let result = work.take().map(|work| work());
         (result, Memory::now().to_give_back(before).map(Lid::beyond))
     };
     let ran = thread::scope(|scope| {
+        let run = || {
+            unblock_profilers();
+            measured()
+        };
         // Blocked before the thread exists, so that no signal of the host's can land on it.
         let thread = with_signals_blocked(|| {
             thread::Builder::new()
                 .name(thread_name.to_owned())
-                .spawn_scoped(scope, &mut run)
+                .spawn_scoped(scope, run)
         });
         thread.map(|thread| thread.join())
     });
     let (result, lid) = match ran {
         Ok(result) => result.unwrap_or_else(|panic| resume_unwind(panic)),
-        Err(_) => run(),
+        Err(_) => measured(),
     };
     if lid.is_some() {
         trim();
@@ -160,6 +164,7 @@ fn resident_pages() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::signal::unblock;
     use super::*;
 
     #[test]
@@ -168,6 +173,13 @@ mod tests {
         let touched = giving_back("sigprof-test", || vec![1u8; 64 << 20]);
         assert!(Memory::now().resident > before + (32 << 20));
         assert_eq!(touched.iter().filter(|&&byte| byte == 1).count(), 64 << 20);
+    }
+
+    #[test]
+    fn the_work_is_sampled_and_takes_no_signal_of_the_hosts() {
+        let blocked = giving_back("sigprof-test", || unblock(&[]));
+        assert!(!blocked.has(libc::SIGPROF) && !blocked.has(libc::SIGURG));
+        assert!(blocked.has(libc::SIGUSR1));
     }
 
     #[cfg(target_env = "gnu")]

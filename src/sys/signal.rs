@@ -348,6 +348,13 @@ pub(crate) fn unblock(signals: &[libc::c_int]) -> Blocked {
     }
 }
 
+/// Has the calling thread take the signals of profilers, whatever else it blocks: it is sampled as
+/// any other.
+#[cfg(feature = "symbolize")]
+pub(crate) fn unblock_profilers() {
+    unblock(&[libc::SIGPROF, libc::SIGURG]);
+}
+
 /// Signals that a thread blocks.
 pub(crate) struct Blocked(libc::sigset_t);
 

@@ -27,10 +27,45 @@ fn an_address_that_others_can_reach_needs_a_token_or_a_word() {
     assert!(empty.to_string().contains("the token is empty"), "{empty}");
     let none = serve(&[] as &[SocketAddr]).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::InvalidInput);
+    for no_port in ["6060", ""] {
+        let refused = serve(no_port).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains("127.0.0.1:6060"), "{refused}");
+    }
+    let mapped = serve("[::ffff:127.0.0.1]:0").map_err(|error| error.kind());
+    assert_ne!(mapped.err(), Some(ErrorKind::InvalidInput));
     let remote = Options::new().allow_remote().serve("0.0.0.0:0").unwrap();
     let port = remote.local_addr().port();
     assert_eq!(cmdline(([127, 0, 0, 1], port).into()).status, 200);
     drop(Options::new().token("s3cret").serve("0.0.0.0:0").unwrap());
+}
+
+#[test]
+fn a_port_that_is_taken_is_an_error_that_names_it() {
+    let server = serve(ANY_PORT).unwrap();
+    let refused = serve(server.local_addr()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Os);
+    let address = server.local_addr().to_string();
+    assert!(refused.to_string().contains(&address), "{refused}");
+}
+
+#[test]
+fn without_a_thread_there_is_no_server_but_an_error() {
+    let few = libc::rlimit {
+        rlim_cur: 1,
+        rlim_max: 1,
+    };
+    // SAFETY: the limit is there, and the call reads it.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &few) }, 0);
+    // SAFETY: has no preconditions. The limit is not one of root's; others cannot change and stay.
+    unsafe { libc::setuid(65534) };
+    if std::thread::Builder::new().spawn(|| ()).is_ok() {
+        eprintln!("skipped: this user may have as many threads as there are");
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let refused = runtime.unwrap().block_on(async { serve(ANY_PORT) });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Os);
 }
 
 #[test]

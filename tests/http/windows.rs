@@ -198,14 +198,20 @@ fn recorded_by_the_environment() {
 fn the_program_can_start_and_stop_while_windows_are_open() {
     let served = Served::new();
     let clock = CpuClock::start();
-    let (window, own) = meanwhile(&served, "seconds=3", || {
-        let recording = Profiler::new().frequency_hz(200).start().unwrap();
-        burn(Duration::from_millis(500));
-        recording.stop().unwrap()
+    let (window, owns) = meanwhile(&served, "seconds=4&hz=250", || {
+        [(); 5].map(|()| {
+            let recording = Profiler::new().frequency_hz(200).start().unwrap();
+            burn(Duration::from_millis(100));
+            // No recording runs while names are looked up, until the window's own begins.
+            recording.stop().unwrap()
+        })
     });
     let readings = clock.stop();
     readings.check(&window, "window");
-    readings.check(&own, "own");
+    check_places(&window, "window");
+    for own in owns {
+        readings.check(&own, "own");
+    }
 }
 
 #[test]
