@@ -7,6 +7,7 @@
 
 use http::StatusCode;
 
+use super::body::Body;
 use super::family::Family;
 use super::form::Form;
 use super::query::Query;
@@ -42,7 +43,7 @@ pub(super) fn answer(name: &'static str, query: &Query<'_>, index: &str) -> Repl
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
     match form.of(empty(name, sentence)) {
-        Ok(body) => form.reply(name, body),
+        Ok(body) => form.reply(name).map(|_| Body::whole(body)),
         Err(error) => reply::failed(&error),
     }
 }

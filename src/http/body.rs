@@ -1,19 +1,17 @@
 //! Bodies of answers: those that are there, those that follow their heads when they are made, and
-//! those that are made as they are taken.
+//! those that clients take in pieces.
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 
+use super::outgoing::Outgoing;
 use crate::error::{Error, ErrorKind, Result};
-
-/// How long a client may take to take what is made as it is taken.
-const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// The body of an answer of [`Endpoints`](super::Endpoints).
 ///
@@ -26,12 +24,11 @@ pub struct Body(Kind);
 
 enum Kind {
     Whole(Full<Bytes>),
-    Later(Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>),
+    Later(Pin<Box<dyn Future<Output = Result<Body>> + Send>>),
     Pieces {
-        pieces: Box<dyn Iterator<Item = Bytes> + Send>,
+        outgoing: Arc<Outgoing>,
         /// Bytes that are still to come.
         left: u64,
-        since: Instant,
     },
 }
 
@@ -40,16 +37,15 @@ impl Body {
         Self(Kind::Whole(Full::new(bytes.into())))
     }
 
-    pub(super) fn later(bytes: impl Future<Output = Result<Bytes>> + Send + 'static) -> Self {
-        Self(Kind::Later(Box::pin(bytes)))
+    pub(super) fn later(body: impl Future<Output = Result<Self>> + Send + 'static) -> Self {
+        Self(Kind::Later(Box::pin(body)))
     }
 
-    /// A body of so many bytes in pieces, none of them empty.
-    pub(super) fn pieces(bytes: u64, pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+    /// A body of so many bytes.
+    pub(super) fn pieces(bytes: u64, outgoing: Arc<Outgoing>) -> Self {
         Self(Kind::Pieces {
-            pieces: Box::new(pieces),
+            outgoing,
             left: bytes,
-            since: Instant::now(),
         })
     }
 }
@@ -62,33 +58,30 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        let mut whole = match &mut self.0 {
-            Kind::Whole(whole) => std::mem::take(whole),
-            Kind::Later(bytes) => match ready!(bytes.as_mut().poll(context)) {
-                Ok(bytes) => Full::from(bytes),
-                Err(error) => {
-                    self.0 = Kind::Whole(Full::default());
-                    return Poll::Ready(Some(Err(error)));
-                }
-            },
-            Kind::Pieces {
-                pieces,
-                left,
-                since,
-            } => {
-                if since.elapsed() > TAKEN_WITHIN {
-                    let message = format!("the client has not taken all within {TAKEN_WITHIN:?}");
-                    self.0 = Kind::Whole(Full::default());
-                    return Poll::Ready(Some(Err(Error::new(ErrorKind::Io, message))));
-                }
-                let piece = pieces.next();
-                *left -= piece.as_ref().map_or(*left, |piece| piece.len() as u64);
-                return Poll::Ready(piece.map(Frame::data).map(Ok));
+        if let Kind::Later(body) = &mut self.0 {
+            let made = ready!(body.as_mut().poll(context));
+            // Of what failed there is nothing more.
+            self.0 = Kind::Whole(Full::default());
+            self.0 = made?.0;
+        }
+        match &mut self.0 {
+            Kind::Whole(whole) => {
+                let frame = Pin::new(whole).poll_frame(context);
+                frame.map_err(|never| match never {})
             }
-        };
-        let frame = Pin::new(&mut whole).poll_frame(context);
-        self.0 = Kind::Whole(whole);
-        frame.map_err(|never| match never {})
+            Kind::Pieces { outgoing, left } => {
+                let piece = outgoing.next();
+                let bytes = |piece: &Bytes| piece.len() as u64;
+                *left -= piece.iter().flatten().map(bytes).sum::<u64>();
+                if *left == 0 || piece.is_err() {
+                    self.0 = Kind::Whole(Full::default());
+                }
+                let failed = |sentence| Error::new(ErrorKind::Io, sentence);
+                let piece = piece.map_err(failed).transpose();
+                Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+            }
+            Kind::Later(_) => Poll::Ready(None), // a body that comes later does not come later still
+        }
     }
 
     fn is_end_stream(&self) -> bool {

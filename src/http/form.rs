@@ -1,7 +1,5 @@
 //! What a profile is sent as.
 
-use bytes::Bytes;
-
 use super::query::Query;
 use super::reply::{self, Reply};
 use crate::error::Result;
@@ -60,13 +58,12 @@ impl Form {
         }
     }
 
-    /// An answer in this form; a file that is kept has this name and the form's extension.
-    pub(super) fn reply(self, name: &str, body: impl Into<Bytes>) -> Reply {
+    /// The head of an answer in this form; a file that is kept has this name and the form's
+    /// extension.
+    pub(super) fn reply(self, name: &str) -> Reply {
         match self {
-            Self::File(Format::Collapsed) | Self::Top => reply::text(body),
-            Self::File(format) => {
-                reply::download(format_args!("{name}{}", format.extension()), body)
-            }
+            Self::File(Format::Collapsed) | Self::Top => reply::text(""),
+            Self::File(format) => reply::download(format_args!("{name}{}", format.extension())),
         }
     }
 }

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::body::Body;
+use super::outgoing::{self, AllOutgoing};
 
 /// The most bytes of requests' bodies that are read, and whose answers are written, at once.
 const MOST_BODY_BYTES: usize = 16 << 20;
@@ -17,8 +21,15 @@ pub(super) struct Limits {
     max_windows: usize,
     windows: Arc<Semaphore>,
     works: Arc<Semaphore>,
-    body_bytes: Arc<AtomicUsize>,
+    held: Arc<Held>,
     is_closed: watch::Sender<bool>,
+}
+
+/// What requests and answers hold.
+#[derive(Debug, Default)]
+struct Held {
+    body_bytes: AtomicUsize,
+    outgoing: AllOutgoing,
 }
 
 /// The right to work, given back when the last clone is dropped.
@@ -30,7 +41,7 @@ pub(super) struct Permit(
 /// Room for a request's body, and for the answer until the client has taken it.
 #[derive(Debug)]
 pub(super) struct Room {
-    taken_at_once: Arc<AtomicUsize>,
+    held: Arc<Held>,
     bytes: usize,
 }
 
@@ -41,7 +52,7 @@ impl Limits {
             max_windows,
             windows: Arc::new(Semaphore::new(max_windows)),
             works: Arc::new(Semaphore::new(WORKS)),
-            body_bytes: Arc::default(),
+            held: Arc::default(),
             is_closed: watch::Sender::new(false),
         }
     }
@@ -67,8 +78,12 @@ impl Limits {
 
     /// The right to a window, if there is one left.
     pub(super) fn window(&self) -> Option<Permit> {
-        let permit = self.windows.clone().try_acquire_owned();
-        permit.ok().map(|permit| Permit(Some(permit.into())))
+        let one = || self.windows.clone().try_acquire_owned().ok();
+        let permit = one().or_else(|| {
+            self.held.outgoing.take_back(Instant::now());
+            one()
+        });
+        permit.map(|permit| Permit(Some(permit.into())))
     }
 
     /// The right to do some work, as soon as there is one left.
@@ -86,42 +101,43 @@ impl Limits {
     /// Room for a body, to be taken while it comes in.
     pub(super) fn room(&self) -> Room {
         Room {
-            taken_at_once: self.body_bytes.clone(),
+            held: self.held.clone(),
             bytes: 0,
         }
+    }
+
+    /// A body that is made as the client takes it, of so many bytes in pieces, none of them empty.
+    pub(super) fn pieces(
+        &self,
+        bytes: u64,
+        pieces: impl Iterator<Item = Bytes> + Send + 'static,
+    ) -> Body {
+        Body::pieces(bytes, self.held.outgoing.add(pieces))
+    }
+
+    /// A body of these bytes. What is `held` is given back when the client has taken them.
+    pub(super) fn body(&self, bytes: Vec<u8>, held: impl Send + 'static) -> Body {
+        self.pieces(bytes.len() as u64, outgoing::copied(bytes, held))
     }
 }
 
 impl Room {
     /// Takes room for so many bytes more; false where there is none.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
-        let held = self.taken_at_once.fetch_add(bytes, Ordering::Relaxed);
+        let held = self.held.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
-        held + bytes <= MOST_BODY_BYTES
-    }
-
-    /// An answer that takes room until the client has taken it; nothing where there is none.
-    pub(super) fn hold(mut self, bytes: Vec<u8>) -> Option<Bytes> {
-        let has_room = self.take(bytes.len());
-        has_room.then(|| Bytes::from_owner(Held { bytes, _room: self }))
-    }
-}
-
-/// Bytes in a room, which are given back when they have been taken.
-#[derive(Debug)]
-struct Held {
-    bytes: Vec<u8>,
-    _room: Room,
-}
-
-impl AsRef<[u8]> for Held {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        if held + bytes <= MOST_BODY_BYTES {
+            return true;
+        }
+        self.held.outgoing.take_back(Instant::now());
+        self.held.body_bytes.load(Ordering::Relaxed) <= MOST_BODY_BYTES
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.taken_at_once.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.held
+            .body_bytes
+            .fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -69,8 +69,7 @@
 //! | a request's body | 4 MiB, within 10 s | 413, 408 |
 //! | addresses in a request | 250,000 | 413 |
 //! | bodies of requests until they are answered, and lists of threads until they are taken | 16 MiB together | 503, with `Retry-After` |
-//! | a client that takes symbols | 60 s | the connection is closed |
-//! | a client that takes a profile | its window counts as open | |
+//! | a client that takes its answer | its window counts as open, its room as taken | for 60 s, where others wait; then the connection is closed |
 //! | profiles, symbols and threads that are looked up | 2 requests | they wait |
 //! | symbols that are kept for the next request | 4 MiB, for 10 min | they are looked up again |
 //!
@@ -80,7 +79,11 @@
 //! |---|---|---|
 //! | a request's line and headers | 16 KiB, within 10 s | 431, the connection is closed |
 //! | a client that reads nothing | 30 s | the connection is closed |
+//! | a client that has closed its end (`shutdown`, `nc -N`), and waits | 1 s | it counts as gone |
 //! | connections | 256 | they wait; meanwhile none is kept for a client's next request |
+//!
+//! What is no request, or has too long a line or too many headers, is answered by hyper, by a status
+//! without a sentence.
 //!
 //! An application that mounts the endpoints sets limits of this kind itself. In one, as behind a
 //! proxy, a client that has gone is seen to have gone when the server sees it: hyper does not where
@@ -101,6 +104,7 @@ mod form;
 mod index;
 mod limits;
 mod options;
+mod outgoing;
 mod peer;
 mod profile;
 mod query;

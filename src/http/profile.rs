@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode, Version};
 
 use super::body::Body;
 use super::family::Family;
 use super::form::Form;
-use super::limits::{Limits, Permit};
+use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
 use super::worker;
@@ -42,7 +41,7 @@ pub(super) async fn answer(
         _ => "cpu",
     };
     if head.method == Method::HEAD {
-        return form.reply(name, Bytes::new());
+        return form.reply(name);
     }
     if limits.are_closed() {
         return reply::error(StatusCode::SERVICE_UNAVAILABLE, SHUT_DOWN);
@@ -63,29 +62,17 @@ pub(super) async fn answer(
             worker::run(limits.work().await, move || form.of(profile)).await?
         };
         tokio::select! {
-            bytes = named => bytes.map(|bytes| Bytes::from_owner(Taken { bytes, _permit: permit })),
+            bytes = named => bytes.map(|bytes| limits.body(bytes, permit)),
             () = limits.closed() => Err(Error::new(ErrorKind::Os, SHUT_DOWN)),
         }
     };
     if head.version <= Version::HTTP_10 {
         return match body.await {
-            Ok(body) => form.reply(name, body),
+            Ok(body) => form.reply(name).map(|_| body),
             Err(error) => reply::failed(&error),
         };
     }
-    form.reply(name, Bytes::new()).map(|_| Body::later(body))
-}
-
-/// What is being taken by a client: a window counts as open until then.
-struct Taken {
-    bytes: Vec<u8>,
-    _permit: Permit,
-}
-
-impl AsRef<[u8]> for Taken {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
+    form.reply(name).map(|_| Body::later(body))
 }
 
 /// The profile of so much time of a window.
@@ -138,8 +125,6 @@ mod tests {
             let frame = poll_fn(|context| body.as_mut().poll_frame(context)).await;
             let bytes = frame.unwrap().unwrap().into_data().unwrap();
             assert!(Profile::read(&bytes[..]).unwrap().total(1) >= 0);
-            assert!(limits.window().is_none(), "until it is taken it is open");
-            drop(bytes);
             while !limits.are_idle() {
                 std::thread::yield_now();
             }

@@ -21,14 +21,6 @@ pub(super) fn text(body: impl Into<Bytes>) -> Reply {
     whole(StatusCode::OK, TEXT, body)
 }
 
-/// A text of so many bytes that is made as the client takes it.
-pub(super) fn text_in_pieces(
-    bytes: u64,
-    pieces: impl Iterator<Item = Bytes> + Send + 'static,
-) -> Reply {
-    text("").map(|_| Body::pieces(bytes, pieces))
-}
-
 /// A page for browsers, which runs no code and loads nothing.
 pub(super) fn html(body: String) -> Reply {
     let mut reply = whole(StatusCode::OK, "text/html; charset=utf-8", body);
@@ -47,9 +39,9 @@ pub(super) fn moved_to(place: &'static str) -> Reply {
     reply
 }
 
-/// A file for the client to keep.
-pub(super) fn download(name: impl Display, body: impl Into<Bytes>) -> Reply {
-    let mut reply = whole(StatusCode::OK, "application/octet-stream", body);
+/// The head of a file for the client to keep.
+pub(super) fn download(name: impl Display) -> Reply {
+    let mut reply = whole(StatusCode::OK, "application/octet-stream", "");
     let disposition = format!("attachment; filename=\"{name}\"");
     if let Ok(disposition) = HeaderValue::try_from(disposition) {
         let headers = reply.headers_mut();

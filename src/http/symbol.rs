@@ -42,14 +42,11 @@ pub(super) async fn answer(
                 .iter()
                 .map(|(address, symbol)| line_bytes(*address, symbol));
             let bytes = bytes.sum();
-            let symbols = symbols.into_iter();
-            reply::text_in_pieces(
-                bytes,
-                Lines {
-                    symbols,
-                    _room: room,
-                },
-            )
+            let lines = Lines {
+                symbols: symbols.into_iter(),
+                _room: room,
+            };
+            reply::text("").map(|_| limits.pieces(bytes, lines))
         }
         Err(error) => reply::failed(&error),
     }

@@ -34,7 +34,7 @@ pub(super) async fn answer(
     limits: &Limits,
     kind: &'static str,
     query: &Query<'_>,
-    room: Room,
+    mut room: Room,
 ) -> Reply {
     // Threads are as they are now, however long a client would wait.
     let asked = match query.seconds().and_then(|_| Form::asked(query)) {
@@ -51,14 +51,17 @@ pub(super) async fn answer(
         }
     });
     let body = match body.await {
-        Ok(Ok(body)) => room.hold(body),
+        Ok(Ok(body)) => body,
         Ok(Err(error)) | Err(error) => return reply::failed(&error),
     };
-    match body {
-        Some(text) if is_list => reply::text(text),
-        Some(body) => form.reply("threads", body),
-        None => reply::busy("too much is being sent at once"),
+    if !room.take(body.len()) {
+        return reply::busy("too much is being sent at once");
     }
+    let reply = match is_list {
+        true => reply::text(""),
+        false => form.reply("threads"),
+    };
+    reply.map(|_| limits.body(body, room))
 }
 
 fn profile(kind: &'static str) -> Result<Profile> {

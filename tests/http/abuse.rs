@@ -45,6 +45,9 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
         let mounted = scope.spawn(move || {
             abusers::huge_requests(application, long_symbol, false);
             abusers::malformed_requests(application, requests);
+            if is_long {
+                abusers::stalled_clients(application, long_symbol);
+            }
         });
         for abuse in [slow, huge, malformed, leaving, mounted] {
             abuse.join().unwrap();

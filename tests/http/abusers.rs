@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
+
 use crate::client::ask;
 
 /// What a server says that has no endpoints, and is abused for comparison.
@@ -86,6 +88,33 @@ pub fn huge_requests(address: SocketAddr, long_symbol: usize, waits: bool) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Clients that send as much as may be sent at once, and read nothing, until another client is
+/// answered all the same.
+#[allow(dead_code, reason = "the benchmark has no time for them")]
+pub fn stalled_clients(address: SocketAddr, long_symbol: usize) {
+    const LONGEST: usize = 4 << 20;
+    let clients: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_recv_buffer_size(4096).unwrap();
+            socket.connect(&address.into()).unwrap();
+            let mut client = TcpStream::from(socket);
+            let addresses = (0..40_000).map(|i| format!("{:x}", long_symbol + i));
+            let mut body = addresses.collect::<Vec<String>>().join("+");
+            body.extend(std::iter::repeat_n('+', LONGEST - body.len()));
+            let head = "POST /pprof/symbol HTTP/1.1\r\nHost: localhost\r\nContent-Length";
+            let request = format!("{head}: {LONGEST}\r\n\r\n{body}");
+            client.write_all(request.as_bytes()).unwrap();
+            client.read_exact(&mut [0; 12]).unwrap();
+            client
+        })
+        .collect();
+    while ask(address, "GET", "/debug/pprof/goroutine", b"").status != 200 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    drop(clients);
 }
 
 /// So many requests with bytes changed, left out and put in.
