@@ -324,7 +324,7 @@ fn hosts_clients(amount: &Amount) {
             let mut all: Vec<Duration> = (0..amount.requests)
                 .map(|_| {
                     let begin = Instant::now();
-                    assert_eq!(ask(application, "POST", "/hash", b"text").status, 200);
+                    assert_eq!(ask(application, "POST", "/sort", b"text").status, 200);
                     begin.elapsed()
                 })
                 .collect();

@@ -3,7 +3,6 @@
 //!     cargo run --release --features http --example http_server -- 127.0.0.1:8080
 
 use std::error::Error;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 
 use axum::Router;
@@ -19,7 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = address.unwrap_or_else(|| "127.0.0.1:8080".into());
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    println!("Compressing and hashing what is sent to it. Have it work:\n");
+    println!("Compressing and sorting what is sent to it. Have it work:\n");
     println!("  while curl -s --data-binary @Cargo.lock http://{address}/compress; do :; done");
     println!("\nand see what it does meanwhile:\n");
     println!("  go tool pprof -top 'http://{address}/debug/pprof/profile?seconds=5'");
@@ -34,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 pub fn application() -> Router {
     Router::new()
         .route("/compress", post(|body| work(compress, body)))
-        .route("/hash", post(|body| work(hash, body)))
+        .route("/sort", post(|body| work(sort, body)))
         .merge(sigprof::http::router())
 }
 
@@ -54,10 +53,11 @@ pub fn compress(bytes: &[u8]) -> u64 {
     compressed.map_or(0, |compressed| compressed.len() as u64)
 }
 
-/// A hash of the bytes.
+/// How many different lines these bytes have.
 #[inline(never)]
-pub fn hash(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    hasher.finish()
+pub fn sort(bytes: &[u8]) -> u64 {
+    let mut lines: Vec<&[u8]> = bytes.split(|&byte| byte == b'\n').collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines.len() as u64
 }

@@ -37,7 +37,10 @@ pub(super) fn answer(name: &'static str, query: &Query<'_>, index: &str) -> Repl
     if !OF_GO.contains(&name) {
         return reply::error(StatusCode::NOT_FOUND, sentence);
     }
-    let form = match query.seconds().and_then(|_| Form::asked(query)) {
+    let form = match query
+        .seconds()
+        .and_then(|_| Form::asked_of_another_kind(query))
+    {
         Ok(None) if query.is_for_people() => return reply::text(sentence + "\n"),
         Ok(asked) => asked.unwrap_or(Form::File(Format::Pprof)),
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),

@@ -16,26 +16,37 @@ pub(super) enum Form {
 /// What `format` may be.
 const FORMS: [(&str, Form); 5] = [
     ("proto", Form::File(Format::Pprof)),
-    ("legacy", Form::File(Format::CpuProfile)),
     ("folded", Form::File(Format::Collapsed)),
     ("top", Form::Top),
+    ("legacy", Form::File(Format::CpuProfile)),
     ("gmon", Form::File(Format::Gmon)),
 ];
+/// How many of these hold profiles of all kinds; the others hold CPU profiles alone.
+const OF_ALL_KINDS: usize = 3;
 
 impl Form {
-    /// The form that a query asks for by `format`, if it does.
+    /// The form that a query asks a CPU profile in by `format`, if it does.
     ///
     /// # Errors
     ///
     /// A sentence, where there is no such form.
     pub(super) fn asked(query: &Query<'_>) -> Result<Option<Self>, String> {
+        Self::asked_among(query, &FORMS)
+    }
+
+    /// The same for a profile of another kind.
+    pub(super) fn asked_of_another_kind(query: &Query<'_>) -> Result<Option<Self>, String> {
+        Self::asked_among(query, &FORMS[..OF_ALL_KINDS])
+    }
+
+    fn asked_among(query: &Query<'_>, forms: &[(&str, Self)]) -> Result<Option<Self>, String> {
         let Some(asked) = query.format() else {
             return Ok(None);
         };
-        let known = FORMS.into_iter().find(|(name, _)| *name == asked);
-        known.map(|(_, form)| Some(form)).ok_or_else(|| {
-            let names = FORMS.map(|(name, _)| name).join(", ");
-            format!("format must be one of {names}")
+        let known = forms.iter().find(|(name, _)| *name == asked);
+        known.map(|&(_, form)| Some(form)).ok_or_else(|| {
+            let names: Vec<&str> = forms.iter().map(|&(name, _)| name).collect();
+            format!("format must be one of {} here", names.join(", "))
         })
     }
 

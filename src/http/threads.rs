@@ -37,7 +37,10 @@ pub(super) async fn answer(
     mut room: Room,
 ) -> Reply {
     // Threads are as they are now, however long a client would wait.
-    let asked = match query.seconds().and_then(|_| Form::asked(query)) {
+    let asked = match query
+        .seconds()
+        .and_then(|_| Form::asked_of_another_kind(query))
+    {
         Ok(asked) => asked,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };

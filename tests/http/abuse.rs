@@ -19,7 +19,7 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
     let (address, application) = (host.server, host.application);
     // What is made once for all time is made before.
     ask(address, "GET", "/debug/pprof/profile?seconds=1", b"");
-    assert_eq!(ask(application, "POST", "/hash", b"text").status, 200);
+    assert_eq!(ask(application, "POST", "/sort", b"text").status, 200);
     let (descriptors, memory) = (host.open_descriptors(), host.resident_bytes());
     let long_symbol = host.long_symbol;
 
@@ -28,7 +28,7 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let answer = ask(application, "POST", "/hash", b"text");
+                let answer = ask(application, "POST", "/sort", b"text");
                 assert_eq!(answer.status, 200);
                 answers.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(5));
@@ -72,7 +72,7 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
     assert!(most <= 96 << 20, "{most} bytes");
     host.shut_down();
     assert!(host.open_descriptors() < descriptors);
-    assert_eq!(ask(application, "POST", "/hash", b"text").status, 200);
+    assert_eq!(ask(application, "POST", "/sort", b"text").status, 200);
 }
 
 /// A process with an application of its own, and the endpoints at another address.

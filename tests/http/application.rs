@@ -6,15 +6,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use sigprof::Profile;
 use sigprof::http::Options;
 
 use crate::client::ask;
-use crate::http_server::application;
+use crate::http_server::{application, compress, sort};
 use crate::support::{Output, run, tool};
+use crate::work::thread_cpu;
 
 /// The example's application, in this process.
 pub struct Application {
@@ -29,14 +30,17 @@ impl Application {
     pub fn at_work() -> Self {
         let mut application = Self::at_rest();
         let (address, is_over) = (application.address, &application.is_over);
-        let clients = ["/compress", "/hash"].map(|path| {
+        let clients = [(); 2].map(|()| {
             let is_over = is_over.clone();
             std::thread::spawn(move || {
-                let text = include_bytes!("../../Cargo.lock").repeat(8);
                 while !is_over.load(Ordering::Relaxed) {
                     let begin = Instant::now();
-                    let answer = ask(address, "POST", path, &text);
-                    assert_eq!(answer.status, 200, "{}", answer.text());
+                    for (function, times) in FUNCTIONS {
+                        for _ in 0..times {
+                            let answer = ask(address, "POST", &format!("/{function}"), &text());
+                            assert_eq!(answer.status, 200, "{}", answer.text());
+                        }
+                    }
                     // Half of the time is left to who asks for profiles, and to other tests.
                     std::thread::sleep(begin.elapsed());
                 }
@@ -93,17 +97,69 @@ impl Drop for Application {
     }
 }
 
+/// The application's functions, and how often a client has each called in turn: without
+/// optimization, sorting takes several times as long.
+const FUNCTIONS: [(&str, u32); 2] = [("compress", 4), ("sort", 1)];
+
+/// What clients send: more than 1 MB, so that each call takes longer than the time between two of
+/// the scheduler's ticks. Shorter ones have fewer of a timer's samples than is right.
+fn text() -> Vec<u8> {
+    include_bytes!("../../Cargo.lock").repeat(64)
+}
+
+/// Checks a client's table, whose columns are flat, flat%, sum%, cum, cum% and name and whose
+/// values are samples: the application's two functions have the shares that they have by the
+/// thread's clock, as far as chance lets so many samples tell.
+fn check_shares(table: &Output) {
+    let samples = FUNCTIONS.map(|(function, _)| {
+        let function = format!("http_server::{function}");
+        let row = table.stdout.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let name = fields.get(5)?;
+            // Perl's client leaves the hash of Rust's names.
+            let (_, after) = name.split_once(&function)?;
+            let is_its = after.is_empty() || after.starts_with("::h") && after.len() == 19;
+            is_its.then(|| fields[3].parse::<f64>())
+        });
+        let Some(Ok(samples)) = row else {
+            panic!("no {function}:\n{}\n{}", table.stdout, table.stderr);
+        };
+        samples
+    });
+    let text = text();
+    let mut times = [Duration::ZERO; 2];
+    for _ in 0..3 {
+        for (time, (function, (_, calls))) in
+            times.iter_mut().zip([compress, sort].iter().zip(FUNCTIONS))
+        {
+            let begin = thread_cpu();
+            for _ in 0..calls {
+                std::hint::black_box(function(&text));
+            }
+            *time += thread_cpu() - begin;
+        }
+    }
+    let times = times.map(|time| time.as_secs_f64());
+    let [share, by_clock] = [samples, times].map(|[compress, sort]| compress / (compress + sort));
+    let deviation = (by_clock * (1.0 - by_clock) / samples.iter().sum::<f64>()).sqrt();
+    // The processor's caches are not the same in both measurements.
+    let most = 4.0 * deviation + 0.04;
+    assert!(
+        (share - by_clock).abs() <= most,
+        "{share} of the samples, {by_clock} by the clock:\n{}",
+        table.stdout
+    );
+}
+
 #[test]
 fn go_names_what_an_application_does() {
     let Some(go) = tool("go") else { return };
     let application = Application::at_work();
-    let top = application.go_pprof(&go, &["-top", "-cum"], "/debug/pprof/profile?seconds=2");
-    assert!(
-        top.stdout.contains("http_server::compress"),
-        "{}",
-        top.stdout
-    );
-    assert!(top.stdout.contains("Type: cpu"), "{}", top.stdout);
+    let options = ["-top", "-cum", "-sample_index=samples"];
+    let path = "/debug/pprof/profile?seconds=2&hz=1000";
+    let top = application.go_pprof(&go, &options, path);
+    assert!(top.stdout.contains("Type: samples"), "{}", top.stdout);
+    check_shares(&top);
     let raw = application.go_pprof(&go, &["-raw"], "/debug/pprof/profile?seconds=1");
     assert!(raw.stdout.contains("samples/count cpu/nanoseconds[dflt]"));
     assert!(
@@ -117,14 +173,9 @@ fn go_names_what_an_application_does() {
 fn go_asks_the_program_for_names_that_a_file_has_not() {
     let Some(go) = tool("go") else { return };
     let application = Application::at_work();
-    let options = ["-symbolize=remote", "-top", "-cum"];
-    let top = application.go_pprof(&go, &options, "/pprof/profile?seconds=2");
-    assert!(
-        top.stdout.contains("http_server::compress"),
-        "{}\n{}",
-        top.stdout,
-        top.stderr
-    );
+    let options = ["-symbolize=remote", "-top", "-cum", "-sample_index=samples"];
+    let path = "/pprof/profile?seconds=2&hz=1000";
+    check_shares(&application.go_pprof(&go, &options, path));
 }
 
 #[test]
@@ -139,17 +190,11 @@ fn google_pprof_names_what_an_application_does() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(pprof);
     command
-        .args(["--text", "--cum", "--seconds=2"])
+        .args(["--text", "--cum", "--seconds=3"])
         .arg(application.address.to_string())
         .env("PPROF_TMPDIR", directory.path())
         .env("HOME", directory.path());
-    let said = run(&mut command);
-    assert!(
-        said.stdout.contains("http_server::compress"),
-        "{}\n{}",
-        said.stdout,
-        said.stderr
-    );
+    check_shares(&run(&mut command));
 }
 
 #[test]

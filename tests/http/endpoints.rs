@@ -144,8 +144,14 @@ fn either_path_answers_in_the_form_that_is_asked_for() {
     let top = ask("/debug/pprof/threadcreate?format=top&debug=1");
     assert!(top.text().contains("flat%"), "{}", top.text());
     for (path, sentence) in [
-        ("profile?format=svg", "must be one of proto, legacy, folded"),
-        ("goroutine?format=legacy", "counts of samples"),
+        (
+            "profile?format=svg",
+            "must be one of proto, folded, top, legacy, gmon",
+        ),
+        (
+            "goroutine?format=legacy",
+            "must be one of proto, folded, top here",
+        ),
     ] {
         let answer = ask(&format!("/debug/pprof/{path}"));
         assert_eq!(answer.status, 400, "{path}");
@@ -303,6 +309,7 @@ fn what_cannot_be_is_said_in_a_sentence() {
         ("GET", "/debug/pprof/goroutine?seconds=0", 400),
         ("GET", "/debug/pprof/allocs?seconds=0", 400),
         ("GET", "/debug/pprof/allocs?format=svg", 400),
+        ("GET", "/debug/pprof/mutex?format=gmon", 400),
         ("POST", "/debug/pprof/", 405),
         ("POST", "/pprof/profile", 405),
         ("DELETE", "/pprof/symbol", 405),
