@@ -9,13 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::routing::get;
 use sigprof::Profile;
 use sigprof::http::Options;
 
 use crate::client::ask;
 use crate::http_server::{application, compress, sort};
 use crate::support::{Output, run, tool};
-use crate::work::thread_cpu;
+use crate::work::{process_cpu, thread_cpu, thread_cpu_of};
 
 /// The example's application, in this process.
 pub struct Application {
@@ -56,8 +57,13 @@ impl Application {
     }
 
     fn of(router: Router) -> Self {
+        Self::with_workers(router, 2)
+    }
+
+    /// With so many threads that wait for nothing else than what there is to do.
+    fn with_workers(router: Router, workers: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(workers)
             .enable_all()
             .build()
             .unwrap();
@@ -235,6 +241,36 @@ fn go_shows_the_programs_threads() {
         text.lines().any(|line| line.contains(" sigprof-http ")),
         "{text}"
     );
+}
+
+#[test]
+fn an_applications_own_threads_do_none_of_the_work_that_takes_time() {
+    // SAFETY: has no preconditions.
+    let worker = get(async || unsafe { libc::gettid() }.to_string());
+    let router = Router::new().route("/worker", worker);
+    let application = Application::with_workers(router.merge(sigprof::http::router()), 1);
+    let worker = ask(application.address, "GET", "/worker", b"");
+    let worker = worker.text().parse().unwrap();
+    let begin = (thread_cpu_of(worker).unwrap(), process_cpu());
+    let code = ask as fn(_, _, _, _) -> _ as usize;
+    let addresses: Vec<String> = (0..10_000)
+        .map(|i| format!("{:#x}", code + 16 * i))
+        .collect();
+    let addresses = addresses.join("+");
+    let requests = [
+        ("POST", "/pprof/symbol", addresses.as_str()),
+        ("GET", "/debug/pprof/profile?seconds=1&format=top", ""),
+        ("GET", "/debug/pprof/goroutine", ""),
+    ];
+    for (method, path, body) in requests {
+        let answer = ask(application.address, method, path, body.as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(!answer.body.is_empty(), "{path}");
+    }
+    let worker = thread_cpu_of(worker).unwrap() - begin.0;
+    let all = process_cpu() - begin.1;
+    // It takes requests apart, and passes answers on.
+    assert!(worker < all / 4, "{worker:?} of {all:?}");
 }
 
 #[test]
