@@ -248,20 +248,18 @@ fn names_of<'p>(profile: &'p Profile, location: &Location) -> Vec<Cow<'p, str>> 
 
 /// A name without what ends a frame or a line, or begins a comment.
 fn as_frame(name: &str) -> Cow<'_, str> {
-    if let Some(rest) = name.strip_prefix("# ") {
-        return format!("#{}", as_frame(rest)).into();
+    if name.contains(|c: char| c == ';' || c.is_control()) {
+        let replaced = name.chars().map(|c| match c {
+            ';' => ':',
+            c if c.is_control() => ' ',
+            c => c,
+        });
+        return as_frame(&replaced.collect::<String>()).into_owned().into();
     }
-    match name.contains(|c: char| c == ';' || c.is_control()) {
-        false => name.into(),
-        true => name
-            .chars()
-            .map(|c| match c {
-                ';' => ':',
-                c if c.is_control() => ' ',
-                c => c,
-            })
-            .collect::<String>()
-            .into(),
+    // White space before it is none in a line.
+    match name.trim_ascii_start().strip_prefix("# ") {
+        Some(rest) => format!("#{rest}").into(),
+        None => name.into(),
     }
 }
 
@@ -360,6 +358,16 @@ mod tests {
             let read = Profile::read(text.as_bytes()).unwrap();
             assert_eq!(collapsed(&read), text, "{name}");
             assert_eq!(read.total(0), 5, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_name_begins_a_comment() {
+        for name in ["# a", " # a", "#\0a", "\u{5}\0#\0a ", "# # a", "#;# a"] {
+            let profile = profile(&[(&[&[name]], 3), (&[&[], &[name]], 4)]);
+            let text = collapsed(&profile);
+            let read = Profile::read(text.as_bytes()).unwrap();
+            assert_eq!(read.total(0), 7, "{name:?} as {text}");
         }
     }
 
