@@ -50,6 +50,8 @@
 //! `cargo rustc --release --lib --features capi --crate-type cdylib` makes `libsigprof.so`, which
 //! they are linked with; `include/gperftools/profiler.h` declares the functions.
 //!
+//! `heap` adds heap profiles, over any allocator (`heap::Allocator`).
+//!
 //! `http` adds the endpoints that `go tool pprof`, `google-pprof` and their like ask a running
 //! program for profiles (`http::serve`, `http::router`).
 
@@ -90,6 +92,9 @@ pub mod format;
 pub mod fuzzing;
 
 pub mod cpu;
+
+#[cfg(feature = "heap")]
+pub mod heap;
 
 mod env;
 

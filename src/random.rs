@@ -21,6 +21,12 @@ impl Random {
         Self { seed }
     }
 
+    /// The same numbers for the same seed.
+    #[cfg(feature = "heap")]
+    pub(crate) fn of_seed(seed: u64) -> Self {
+        Self { seed }
+    }
+
     /// Evenly spread over all 64-bit numbers. Does not allocate.
     pub(crate) fn nth(self, index: u64) -> u64 {
         let mut z = (self.seed).wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -154,7 +154,7 @@ fn values(weight: Weight) -> [i64; 2] {
 }
 
 /// The frame at the root of a stack that is not whole.
-fn why_truncated(ended: StopReason) -> Option<&'static str> {
+pub(crate) fn why_truncated(ended: StopReason) -> Option<&'static str> {
     match ended {
         StopReason::Root => None,
         StopReason::Depth => Some("[truncated: depth]"),

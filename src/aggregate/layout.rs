@@ -50,7 +50,7 @@ impl Layout {
 }
 
 /// All layouts of a recording, and which one each epoch of the module snapshots belongs to.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Layouts {
     layouts: Vec<Layout>,
     /// First epoch of each layout.

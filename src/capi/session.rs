@@ -77,8 +77,10 @@ pub(super) fn stop(remark: Option<fn() -> Option<String>>) {
     };
     let remark = remark.and_then(|remark| remark());
     let comments = remark.iter().cloned().collect();
+    let mut left_out = None;
     let line = match session.guard.finish_and_measure(comments) {
-        Ok(bytes) => {
+        Ok((bytes, sentence)) => {
+            left_out = sentence;
             let samples = SAMPLES_GATHERED.load(Ordering::Relaxed);
             // gperftools evicts stacks from its table when they fall on the same place there.
             format!("PROFILE: interrupts/evictions/bytes = {samples}/0/{bytes}")
@@ -86,7 +88,7 @@ pub(super) fn stop(remark: Option<fn() -> Option<String>>) {
         Err(error) => no_profile(&error),
     };
     session.stderr.say(&line);
-    if let Some(remark) = remark {
+    for remark in left_out.into_iter().chain(remark) {
         session.stderr.say(&format!("sigprof: {remark}"));
     }
 }

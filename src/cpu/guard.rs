@@ -112,16 +112,18 @@ impl Guard {
     }
 
     /// Does what [`finish`](Self::finish) does, and returns the size of the file, without the text
-    /// that a file of gperftools' ends in. The profile gets these comments.
+    /// that a file of gperftools' ends in; and a sentence about what the format leaves out, if it
+    /// says so. The profile gets these comments.
     #[cfg(feature = "capi")]
-    pub(crate) fn finish_and_measure(self, comments: Vec<String>) -> Result<u64> {
+    pub(crate) fn finish_and_measure(self, comments: Vec<String>) -> Result<(u64, Option<String>)> {
         let (path, format) = (self.file.path().to_owned(), self.format);
         let profile = self.finish_with(comments)?;
-        match format {
-            Format::CpuProfile => Ok(profile.cpu_profile_size_before_text()? as u64),
+        let bytes = match format {
+            Format::CpuProfile => profile.cpu_profile_size_before_text()? as u64,
             // Of a pipe there is none.
-            _ => Ok(path.metadata().map_or(0, |file| file.len())),
-        }
+            _ => path.metadata().map_or(0, |file| file.len()),
+        };
+        Ok((bytes, profile.left_out(format)))
     }
 }
 

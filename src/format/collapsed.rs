@@ -20,8 +20,8 @@ use crate::profile::{
 
 /// What errors call such a file.
 const WHAT: &str = "file of collapsed stacks";
-/// The first line of files whose next line would be taken for the head of another format. Readers
-/// of collapsed stacks leave lines without a number out.
+/// The first line of files without stacks, and of those whose next line would be taken for the head
+/// of another format. Readers of collapsed stacks leave lines without a number out.
 const MARK: &str = "# collapsed stacks\n";
 /// The name of a frame that has neither a name nor an address.
 const UNKNOWN: &str = "[unknown]";
@@ -157,6 +157,10 @@ pub(super) fn write(profile: &Profile, out: &mut impl Write) -> Result<(), Write
             out.buffer.splice(..0, MARK.bytes());
         }
         out.drain()?;
+    }
+    if is_first {
+        // No bytes at all would be no file of any format.
+        out.buffer.extend_from_slice(MARK.as_bytes());
     }
     out.flush()
 }
@@ -402,6 +406,13 @@ mod tests {
             let error = Profile::read(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn no_stacks_are_a_file_that_is_read() {
+        let text = collapsed(&profile(&[(&[&["main"]], 0)]));
+        assert_eq!(text, MARK);
+        assert_eq!(Profile::read(text.as_bytes()).unwrap().sample_count(), 0);
     }
 
     #[test]

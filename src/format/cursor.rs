@@ -9,6 +9,9 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// This machine's.
+    pub(super) const NATIVE: Self = Self::ALL[0];
+
     /// All there are, this machine's first.
     pub(super) const ALL: [Self; 4] = {
         let is_big_endian = cfg!(target_endian = "big");
@@ -38,6 +41,29 @@ impl Layout {
         Some(address)
     }
 
+    /// Appends an address; of one that is too large, its lower half.
+    pub(super) fn put_address(self, address: u64, bytes: &mut Vec<u8>) {
+        match self.address_size {
+            4 => self.put_u32(address as u32, bytes),
+            _ if self.is_big_endian => bytes.extend_from_slice(&address.to_be_bytes()),
+            _ => bytes.extend_from_slice(&address.to_le_bytes()),
+        }
+    }
+
+    pub(super) fn put_u32(self, number: u32, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&match self.is_big_endian {
+            true => number.to_be_bytes(),
+            false => number.to_le_bytes(),
+        });
+    }
+
+    pub(super) fn put_u16(self, number: u16, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(&match self.is_big_endian {
+            true => number.to_be_bytes(),
+            false => number.to_le_bytes(),
+        });
+    }
+
     /// The number that these bytes are, 8 at most.
     fn number(self, bytes: &[u8]) -> u64 {
         let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
@@ -63,6 +89,11 @@ impl<'b> Cursor<'b> {
             offset: 0,
             layout,
         }
+    }
+
+    /// How the numbers are stored.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Bytes from the file's first one.

@@ -22,6 +22,8 @@ mod mapped_objects;
 mod pprof;
 mod written_addresses;
 
+#[cfg(feature = "heap")]
+pub(crate) use legacy::unsampled;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Write};
@@ -260,6 +262,16 @@ impl Profile {
         cpuprofile::size_before_text(self).map_err(|e| e.into_error("the file"))
     }
 
+    /// A sentence about what a file of this format leaves out of the profile, where that depends on
+    /// the profile.
+    #[cfg(feature = "capi")]
+    pub(crate) fn left_out(&self, format: Format) -> Option<String> {
+        match format {
+            Format::Gmon => gmon::write(self, Gmon::new(), &mut std::io::sink()).ok(),
+            _ => None,
+        }
+    }
+
     /// Writes the profile in a format, to anything.
     ///
     /// # Errors
@@ -337,9 +349,36 @@ impl Profile {
         match legacy::sniff(bytes) {
             Some(kind) if may_be_head => legacy::read(bytes, kind, limit),
             _ if collapsed.is_some() => collapsed::read(bytes, limit),
-            _ => pprof::read_uncompressed(bytes, limit),
+            _ => pprof::read_uncompressed(bytes, limit).map_err(|error| match is_text(bytes) {
+                true => text_of_another_kind(bytes),
+                false => error,
+            }),
         }
     }
+}
+
+/// Whether bytes begin with a line of text.
+fn is_text(bytes: &[u8]) -> bool {
+    let is_text = |&byte: &u8| byte >= b' ' || byte.is_ascii_whitespace();
+    first_line(bytes).len() >= 8 && first_line(bytes).iter().all(is_text)
+}
+
+fn first_line(bytes: &[u8]) -> &[u8] {
+    bytes
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default()
+}
+
+/// The error of a text that is no profile we know.
+fn text_of_another_kind(bytes: &[u8]) -> Error {
+    let line = String::from_utf8_lossy(first_line(bytes));
+    let what = match line.starts_with("heap_v2/") {
+        true => "jemalloc's heap profile, which jeprof reads",
+        false => "a text, and no profile of a known format",
+    };
+    let shown: String = line.trim().chars().take(80).collect();
+    invalid(format!("the bytes are {what}: at byte 0 stands `{shown}`"))
 }
 
 fn invalid(message: impl Into<String>) -> Error {

@@ -16,6 +16,11 @@ pub(crate) struct SliceTable<T> {
     hasher: DefaultHashBuilder,
 }
 
+/// There is no memory for what is to be added.
+#[cfg(feature = "heap")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoMemory;
+
 impl<T> Default for SliceTable<T> {
     fn default() -> Self {
         Self {
@@ -69,6 +74,24 @@ impl<T> SliceTable<T> {
         index.reserve(slices, |&i| hasher.hash_one(at(known, ends, i)));
         ends.reserve(slices);
         known.reserve(items);
+    }
+
+    /// Makes room for as many, where there is memory for it.
+    #[cfg(feature = "heap")]
+    pub(crate) fn try_reserve(&mut self, slices: usize, items: usize) -> Result<(), NoMemory>
+    where
+        T: Copy + Eq + Hash,
+    {
+        let Self {
+            items: known,
+            ends,
+            index,
+            hasher,
+        } = self;
+        let hash = |&i: &u32| hasher.hash_one(at(known, ends, i));
+        index.try_reserve(slices, hash).map_err(|_| NoMemory)?;
+        ends.try_reserve(slices).map_err(|_| NoMemory)?;
+        known.try_reserve(items).map_err(|_| NoMemory)
     }
 
     /// The slice of a number that `intern` gave out.

@@ -39,9 +39,14 @@ fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_R") || symbol.starts_with("_Z")
 }
 
-/// The functions of a profile, each once.
+/// The functions of a profile, each once. Two that share a name and all else that is known of them,
+/// as static ones of two files do without debug information, are two: they begin at two addresses.
 pub(super) struct Functions {
     ids: HashMap<Function, FunctionId>,
+    /// Where those of `ids` begin that were met as such, not only inlined.
+    begins: HashMap<FunctionId, u64>,
+    /// Others of that name, by where they begin.
+    others: HashMap<(Function, u64), FunctionId>,
     /// Name and system name of every symbol so far.
     names: HashMap<StringId, (StringId, StringId)>,
 }
@@ -53,29 +58,34 @@ impl Functions {
             ids: functions
                 .map(|(index, &function)| (function, FunctionId(index as u32)))
                 .collect(),
+            begins: HashMap::new(),
+            others: HashMap::new(),
             names: HashMap::new(),
         }
     }
 
-    /// Gives a location its lines, and its mapping the marks that they earn.
+    /// Gives a location its lines, and its mapping the marks that they earn. The last of the frames
+    /// is of a function that begins at this address.
     pub(super) fn set_lines<'f>(
         &mut self,
         profile: &mut Profile,
         location: LocationId,
         frames: impl IntoIterator<Item = Frame<'f>>,
+        begin: u64,
     ) {
         let mut has_filenames = false;
-        let lines: Vec<Line> = frames
-            .into_iter()
-            .map(|(symbol, position)| {
-                has_filenames |= position.is_some();
-                Line {
-                    function: self.intern(profile, symbol, position),
-                    line: position.and_then(|at| at.line).unwrap_or(0).into(),
-                    column: position.and_then(|at| at.column).unwrap_or(0).into(),
-                }
-            })
-            .collect();
+        let mut frames = frames.into_iter().peekable();
+        let lines: Vec<Line> =
+            std::iter::from_fn(|| frames.next().map(|f| (f, frames.peek().is_none())))
+                .map(|((symbol, position), is_last)| {
+                    has_filenames |= position.is_some();
+                    Line {
+                        function: self.intern(profile, symbol, position, is_last.then_some(begin)),
+                        line: position.and_then(|at| at.line).unwrap_or(0).into(),
+                        column: position.and_then(|at| at.column).unwrap_or(0).into(),
+                    }
+                })
+                .collect();
         if let Some(mapping) = profile.location(location).mapping {
             let mapping = &mut profile.mappings_mut()[mapping.index()];
             mapping.has_functions |= !lines.is_empty();
@@ -91,6 +101,7 @@ impl Functions {
         profile: &mut Profile,
         symbol: &str,
         position: Option<&CodeInfo>,
+        begin: Option<u64>,
     ) -> FunctionId {
         let symbol_id = profile.intern(symbol);
         let (name, system_name) = *self.names.entry(symbol_id).or_insert_with(|| {
@@ -106,10 +117,17 @@ impl Functions {
             }),
             start_line: 0,
         };
-        *self
+        let id = *self
             .ids
             .entry(function)
-            .or_insert_with(|| profile.push_function(function))
+            .or_insert_with(|| profile.push_function(function));
+        match begin {
+            Some(begin) if *self.begins.entry(id).or_insert(begin) != begin => *self
+                .others
+                .entry((function, begin))
+                .or_insert_with(|| profile.push_function(function)),
+            _ => id,
+        }
     }
 }
 

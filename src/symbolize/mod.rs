@@ -189,17 +189,18 @@ fn symbolize_object(
 
     let mut symbols = vec![None; locations.len()];
     let by_symbols = look_up(&place, &positions, false, &mut |index, found| {
-        symbols[index] = Some(found.name.clone().into_owned());
+        symbols[index] = Some((found.name.clone().into_owned(), found.addr));
     });
     let by_debug_info = look_up(&place, &positions, true, &mut |index, found| {
-        let frames = functions::frames(found, symbols[index].as_deref());
-        functions.set_lines(profile, locations[index], frames);
+        let symbol = symbols[index].as_ref();
+        let frames = functions::frames(found, symbol.map(|(name, _)| name.as_str()));
+        functions.set_lines(profile, locations[index], frames, found.addr);
     });
     for (&location, symbol) in locations.iter().zip(&symbols) {
-        if let Some(symbol) = symbol
+        if let Some((symbol, begin)) = symbol
             && profile.location(location).lines.is_empty()
         {
-            functions.set_lines(profile, location, [(symbol.as_str(), None)]);
+            functions.set_lines(profile, location, [(symbol.as_str(), None)], *begin);
         }
     }
     by_debug_info.and(by_symbols)

@@ -32,6 +32,8 @@ mod dynamic;
 pub(crate) mod eh_frame_hdr;
 pub(crate) mod elf;
 pub(crate) mod fork;
+#[cfg(feature = "heap")]
+pub(crate) mod fork_mutex;
 pub(crate) mod futex;
 mod got;
 mod image;

@@ -51,11 +51,23 @@ impl Rules {
 
     /// Whether there is no table and should be one.
     pub(super) fn is_due(&self) -> bool {
-        let is_small = || {
-            let eh_frame = self.module.eh_frame.as_ref().map_or(0, |s| s.bytes.len());
-            eh_frame <= SMALL_BYTES && eh_frame + self.debug_frame_len() <= SMALL_BYTES
-        };
-        self.table.get().is_none() && (self.is_wanted.load(Ordering::Relaxed) || is_small())
+        let is_due = || self.is_wanted.load(Ordering::Relaxed) || self.is_within(SMALL_BYTES);
+        self.table.get().is_none() && is_due()
+    }
+
+    /// Whether there is no table, somebody had use for it, and it is made of no more than this many
+    /// bytes.
+    #[cfg(feature = "heap")]
+    pub(super) fn is_wanted(&self, most_bytes: usize) -> bool {
+        self.table.get().is_none()
+            && self.is_wanted.load(Ordering::Relaxed)
+            && self.is_within(most_bytes)
+    }
+
+    /// Whether the unwind data is no more than this many bytes.
+    fn is_within(&self, most_bytes: usize) -> bool {
+        let eh_frame = self.module.eh_frame.as_ref().map_or(0, |s| s.bytes.len());
+        eh_frame <= most_bytes && eh_frame + self.debug_frame_len() <= most_bytes
     }
 
     fn debug_frame_len(&self) -> usize {

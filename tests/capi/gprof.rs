@@ -25,17 +25,20 @@ fn shares(directory: &Path, flag: &str) -> PathBuf {
 
 /// Records the program for some seconds of CPU time; what each function has used of it.
 fn record(program: &Path, file: &Path, ms: f64) -> [f64; 4] {
+    let used = run_recorded(program, file, ms);
+    used.try_into().unwrap()
+}
+
+/// The same of any program: the numbers that it says.
+fn run_recorded(program: &Path, file: &Path, ms: f64) -> Vec<f64> {
     let mut command = plain(program);
     command.env("LD_PRELOAD", library());
     command.env("CPUPROFILE", file);
     command.env("CPUPROFILE_FREQUENCY", "1000");
     command.arg(format!("{ms:.0}"));
     let said = String::from_utf8(succeed(&mut command).stdout).unwrap();
-    let used: Vec<f64> = said
-        .split_whitespace()
-        .map(|ns| ns.parse().unwrap())
-        .collect();
-    used.try_into().unwrap()
+    let numbers = said.split_whitespace();
+    numbers.map(|ns| ns.parse().unwrap()).collect()
 }
 
 /// What gprof says of a program and its files.
@@ -193,6 +196,64 @@ fn counts_of(profile: &Profile, function: &str) -> Vec<i64> {
         }
     }
     counts.into_values().collect()
+}
+
+/// Two functions of one name, in two files, without debug information.
+#[test]
+fn functions_that_share_a_name_have_their_own_callers() {
+    let (Some(gcc), Some(reader)) = (tool("gcc"), tool("gprof")) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let part = |name: &str, turns: u32| {
+        let source = format!(
+            "static volatile unsigned long sink;
+            static __attribute__((noinline)) void work(long turns) {{
+              for (long turn = 0; turn < turns; turn++) sink += turn * sink;
+            }}
+            void {name}(void) {{ work({turns}); sink++; }}"
+        );
+        std::fs::write(directory.path().join(name.to_owned() + ".c"), source).unwrap();
+    };
+    part("one", 200_000);
+    part("two", 100_000);
+    let main = "#include <time.h>
+        void one(void); void two(void);
+        int main(void) { while (clock() < CLOCKS_PER_SEC / 2) { one(); two(); } return 0; }";
+    std::fs::write(directory.path().join("main.c"), main).unwrap();
+    let options = [
+        "-O1",
+        "-no-pie",
+        "-fno-optimize-sibling-calls",
+        "-Wl,--build-id",
+    ];
+    let files = ["main.c", "one.c", "two.c"];
+    let mut command = Command::new(gcc);
+    command.args(options).args(["-o", "program"]).args(files);
+    run(command.current_dir(directory.path()));
+    let program = directory.path().join("program");
+    let file = directory.path().join("gmon.out");
+    run_recorded(&program, &file, 0.0);
+    let graph = gprof(&reader, &["-b", "-q"], &program, &[&file]);
+    // Each has a block of its own with the one caller, above its own line.
+    let mut callers: Vec<Vec<&str>> = Vec::new();
+    for block in graph.split("-----------------------------------------------") {
+        let lines: Vec<&str> = block.lines().collect();
+        let own = lines
+            .iter()
+            .position(|line| line.starts_with('[') && line.contains(" work "));
+        if let Some(own) = own {
+            let above = lines[..own].iter().filter(|line| line.contains('['));
+            callers.push(
+                above
+                    .map(|line| line.split_whitespace().rev().nth(1).unwrap())
+                    .collect(),
+            );
+        }
+    }
+    callers.sort();
+    let expected: [Vec<&str>; 2] = [vec!["one"], vec!["two"]];
+    assert_eq!(callers, expected, "{graph}");
 }
 
 /// gcc aligns no function here, so that some begin in the midst of what gprof counts as one.

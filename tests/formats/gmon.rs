@@ -97,7 +97,9 @@ fn names_come_from_the_executable_that_is_given() {
     for flag in ["-no-pie", "-pie"] {
         let directory = tempfile::tempdir().unwrap();
         let (program, file) = profiled_by_the_c_library(&gcc, directory.path(), flag);
-        let mut profile = Gmon::read(&std::fs::read(&file).unwrap(), &program).unwrap();
+        // As a person gives it, who is where the program is.
+        std::env::set_current_dir(directory.path()).unwrap();
+        let mut profile = Gmon::read(&std::fs::read(&file).unwrap(), "./program").unwrap();
         sigprof::symbolize::symbolize(&mut profile);
         let name = |id: &sigprof::profile::LocationId| {
             let line = profile.location(*id).lines.last();
@@ -310,15 +312,29 @@ fn each_record_becomes_samples_of_its_own_type() {
     assert_eq!(written(&profile, Format::Gmon), by_hand().bytes(NATIVE));
 }
 
+/// A profile of a file of this layout, without the comment that says so, by which it is written
+/// back in the same.
+fn read_in(layout: Layout, bytes: &[u8]) -> Profile {
+    let mut profile = Profile::read(bytes).unwrap();
+    let is_of_layout = |comment: &String| comment.starts_with("gmon.out words: ");
+    let has_comment = profile.comments.iter().any(is_of_layout);
+    assert_eq!(has_comment, layout != NATIVE, "{layout:?}");
+    profile.comments.retain(|comment| !is_of_layout(comment));
+    profile
+}
+
 #[test]
-fn all_word_sizes_and_orders_of_bytes_read_the_same() {
+fn all_word_sizes_and_orders_of_bytes_read_the_same_and_are_written_back_as_they_were() {
     let expected = Profile::read(&by_hand().bytes(NATIVE)).unwrap();
     for layout in LAYOUTS {
         let bytes = by_hand().bytes(layout);
-        assert_eq!(Profile::read(&bytes).unwrap(), expected, "{layout:?}");
+        assert_eq!(read_in(layout, &bytes), expected, "{layout:?}");
         // gprof takes the version 0, too.
         let version_0 = [&bytes[..4], &[0; 4], &bytes[8..]].concat();
-        assert_eq!(Profile::read(&version_0).unwrap(), expected, "{layout:?}");
+        assert_eq!(read_in(layout, &version_0), expected, "{layout:?}");
+        let profile = Profile::read(&bytes).unwrap();
+        let through = Profile::read(&written(&profile, Format::Pprof)).unwrap();
+        assert!(written(&through, Format::Gmon) == bytes, "{layout:?}");
     }
 }
 
@@ -331,7 +347,7 @@ fn the_forms_of_bsd_are_read() {
     };
     let expected = Profile::read(&records.bytes(NATIVE)).unwrap();
     for layout in LAYOUTS {
-        let old = Profile::read(&records.bsd_bytes(layout, false)).unwrap();
+        let old = read_in(layout, &records.bsd_bytes(layout, false));
         assert_eq!(old, expected, "{layout:?}");
         let with_rate = Profile::read(&records.bsd_bytes(layout, true)).unwrap();
         assert_eq!(with_rate.period, 20_000_000, "{layout:?}");
@@ -436,7 +452,7 @@ fn records_without_a_histogram_are_read_in_each_layout() {
     for records in [arcs, blocks, both] {
         let expected = Profile::read(&records.bytes(NATIVE)).unwrap();
         for layout in LAYOUTS {
-            let read = Profile::read(&records.bytes(layout)).unwrap();
+            let read = read_in(layout, &records.bytes(layout));
             assert_eq!(read, expected, "{layout:?} of {records:?}");
         }
     }
@@ -468,6 +484,118 @@ fn values_that_would_make_an_endless_file_are_refused() {
     assert!(error.to_string().contains("bins of 16 bits"), "{error}");
 }
 
+/// A profile that was made of several files has arcs and blocks of none of them alone.
+#[test]
+fn arcs_and_blocks_of_several_files_are_added() {
+    let once = Profile::read(&by_hand().bytes(NATIVE)).unwrap();
+    let mut twice = once.clone();
+    // Bins of another file, which lie over these.
+    twice
+        .comments
+        .push("gmon.out histogram: 0x1002 to 0x1012 in 4 bins".into());
+    for sample in once.samples() {
+        twice.push_sample(sample.stack, sample.values, &[]);
+    }
+    let again = Profile::read(&written(&twice, Format::Gmon)).unwrap();
+    let sum_of = |profile: &Profile, index| profile.total(index);
+    for index in 0..4 {
+        assert_eq!(
+            sum_of(&again, index),
+            2 * sum_of(&once, index),
+            "{index}\n{again}"
+        );
+    }
+}
+
+#[test]
+fn a_dimension_may_be_called_as_other_records_are() {
+    for name in ["calls", "blocks", "samples"] {
+        let mut bytes = by_hand().bytes(NATIVE);
+        let word = "seconds".as_bytes();
+        for at in (0..bytes.len() - 16).rev() {
+            if bytes[at..].starts_with(word) {
+                bytes[at..at + 15].fill(0);
+                bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+                // A rate of 1.
+                bytes[at - 4..at].copy_from_slice(&1_u32.to_ne_bytes());
+            }
+        }
+        let profile = Profile::read(&bytes).unwrap();
+        let through = Profile::read(&written(&profile, Format::Pprof)).unwrap();
+        assert!(written(&through, Format::Gmon) == bytes, "{profile}");
+        assert_eq!(profile.total(1), 5 + i64::from(u32::MAX) + 1, "{profile}");
+    }
+}
+
+#[test]
+fn arcs_that_would_make_an_endless_file_are_refused() {
+    let mut bytes = by_hand().bsd_bytes(NATIVE, false);
+    // The count of the last arc is a word of 64 bits.
+    let count = bytes.len() - 8..;
+    bytes[count].copy_from_slice(&(1_u64 << 56).to_ne_bytes());
+    let profile = Profile::read(&bytes).unwrap();
+    let error = profile.write(Format::Gmon, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("arcs of 32"), "{error}");
+}
+
+/// Bins, arcs and blocks of profiles whose samples lie in other places of the same functions.
+#[test]
+fn gprof_sums_files_of_other_samples() {
+    let (Some(gcc), Some(gprof)) = (tool("gcc"), tool("gprof")) else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let (program, file) = profiled_by_the_c_library(&gcc, directory.path(), "-no-pie");
+    let like = Gmon::read(&std::fs::read(&file).unwrap(), &program).unwrap();
+    let first = like.locations()[0].address;
+    let save = |name: &str, samples: &[(u64, i64)]| {
+        let mut profile = Profile::new(like.sample_types()[..2].to_vec());
+        for mapping in like.mappings() {
+            profile.push_mapping(mapping.clone());
+        }
+        for &(into, count) in samples {
+            let location = profile.push_location(sigprof::profile::Location {
+                address: first + into,
+                ..like.locations()[0].clone()
+            });
+            profile.push_sample(&[location], &[count, count * 10_000_000], &[]);
+        }
+        profile.period_type = like.period_type.clone();
+        profile.period = like.period;
+        let path = directory.path().join(name);
+        profile.save(&path).unwrap();
+        path
+    };
+    let small = [
+        save("a.gmon", &[(0, 100), (6, 7)]),
+        save("b.gmon", &[(2, 100), (4, 3000)]),
+        save("c.gmon", &[(0, 1000)]),
+    ];
+    let mut sum = Command::new(&gprof);
+    sum.arg("-s").arg(&program).args(&small);
+    run(sum.current_dir(directory.path()));
+    let sum = Profile::open(directory.path().join("gmon.sum")).unwrap();
+    assert_eq!(sum.total(0), 100 + 7 + 100 + 3000 + 1000);
+    // What a bin does not hold is lost in the file that gprof writes, and not in its table.
+    let large = [
+        save("d.gmon", &[(0, 70_000)]),
+        save("e.gmon", &[(2, 100), (0, 300)]),
+    ];
+    let mut table = Command::new(&gprof);
+    table
+        .args(["-b", "-p"])
+        .arg(&program)
+        .args(&small[..1])
+        .args(&large);
+    let table = run(&mut table).stdout;
+    let rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let seconds = rows.filter_map(|row| row.get(2)?.parse::<f64>().ok());
+    let expected = (100 + 7 + 70_000 + 100 + 300) as f64 / 100.0;
+    assert!((seconds.sum::<f64>() - expected).abs() < 0.05, "{table}");
+}
+
 fn any_records() -> impl Strategy<Value = Records> {
     let bin = prop_oneof![Just(0u16), any::<u16>()];
     let histogram = (2u32..9, prop::collection::vec(bin, 0..20));
@@ -496,7 +624,10 @@ proptest! {
         // this machine's layout and by another one's.
         let layouts = LAYOUTS.into_iter().filter(|_| !records.histograms.is_empty());
         for layout in layouts {
-            prop_assert_eq!(&Profile::read(&records.bytes(layout)).unwrap(), &profile);
+            let bytes = records.bytes(layout);
+            prop_assert_eq!(&read_in(layout, &bytes), &profile);
+            let again = written(&Profile::read(&bytes).unwrap(), Format::Gmon);
+            prop_assert_eq!(&again, &bytes);
         }
         let through = Profile::read(&written(&profile, Format::Pprof)).unwrap();
         prop_assert_eq!(&written(&through, Format::Gmon), &bytes);

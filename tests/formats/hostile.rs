@@ -229,6 +229,70 @@ fn small_messages_do_not_become_much_memory() {
     assert!(error.to_string().contains("memory"), "{error}");
 }
 
+#[test]
+fn a_long_text_is_not_multiplied_by_small_messages() {
+    // A string of 100 KB, which each of 1000 messages refers to: 200 MB.
+    let text = vec![b'x'; 100_000];
+    let strings = [&field(6, b"")[..], &[0x32, 0xa0, 0x8d, 6], &text].concat();
+    let name_and_build_id = [0x28, 1, 0x30, 1];
+    let mapping = |id: u8| field(3, &[&[8, id][..], &name_and_build_id].concat());
+    let mappings: Vec<u8> = (1..=100).flat_map(mapping).collect();
+    let types: Vec<u8> = (2..=100)
+        .flat_map(|unit| field(1, &[8, 1, 0x10, unit]))
+        .collect();
+    let others: Vec<u8> = (2..=100).flat_map(|_| field(6, b"y")).collect();
+    let sample_type = field(1, &[8, 1, 0x10, 1]);
+    for bytes in [
+        [sample_type.clone(), mappings, strings.clone()].concat(),
+        [types, strings.clone(), others].concat(),
+        [sample_type, field(13, &[1; 100]), strings].concat(),
+    ] {
+        Profile::read_limited(&bytes, 64 << 20).unwrap();
+        let error = Profile::read_limited(&bytes, 4 << 20).unwrap_err();
+        assert!(error.to_string().contains("memory"), "{error}");
+    }
+}
+
+#[test]
+fn many_sample_types_take_no_longer() {
+    let types = |count: u32| -> Vec<u8> {
+        let varint = |number: u32| {
+            [
+                number as u8 | 0x80,
+                (number >> 7) as u8 | 0x80,
+                (number >> 14) as u8,
+            ]
+        };
+        let types = (0..count).flat_map(|unit| field(1, &[&[0x10][..], &varint(unit)].concat()));
+        types.collect()
+    };
+    let time = |count| {
+        let start = thread_cpu();
+        assert!(Profile::read(&types(count)).is_err());
+        thread_cpu() - start
+    };
+    let few = time(20_000);
+    // Eight times as many; a quadratic reader takes 64 times as long.
+    assert!(time(160_000) < 30 * few.max(Duration::from_millis(20)));
+}
+
+#[test]
+fn a_text_that_is_no_profile_is_called_so() {
+    for (text, expected) in [
+        (
+            "--- heapz 1 ---\nformat = java\n",
+            "a text, and no profile of a known format",
+        ),
+        (
+            "heap_v2/524288\n  t*: 1: 2 [0: 0]\n",
+            "jemalloc's heap profile",
+        ),
+    ] {
+        let error = Profile::read(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 /// A gperftools file of records of two addresses each, all different, and a text.
 fn cpu_profile(records: u64, text: &str) -> Vec<u8> {
     let mut slots: Vec<u64> = vec![0, 3, 0, 100, 0];

@@ -374,6 +374,46 @@ proptest! {
     }
 }
 
+/// What was freed between two profiles is negative in their difference; brackets have no signs.
+#[test]
+fn objects_that_are_fewer_than_before_are_written_for_other_readers() {
+    let Some(go) = tool("go") else { return };
+    let objects = [("objects", "count"), ("space", "bytes")];
+    let samples = vec![
+        (vec![0x1000], [8, 8000, 0, 0]),
+        (vec![0x2000], [-2, -2000, 0, 0]),
+    ];
+    let profile = profile_of(&objects, samples);
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["difference.heap", "difference.growth"] {
+        let file = directory.path().join(name);
+        profile.save(&file).unwrap();
+        let raw = go_pprof(&go, &["-raw"], &file).stdout;
+        for values in ["8       8000:", "-2      -2000:"] {
+            assert!(raw.contains(values), "{name}: {raw}");
+        }
+        assert_eq!(Profile::open(&file).unwrap().total(1), 6000);
+    }
+}
+
+/// Growth has no values of its own for what was allocated: readers pass over the brackets.
+#[test]
+fn growth_is_objects_and_bytes_alone() {
+    let profile = profile_of(&HEAP, vec![(vec![0x1000], [1, 8, 2, 16])]);
+    let text = String::from_utf8(written(&profile, Format::Growth)).unwrap();
+    let read = Profile::read(text.as_bytes()).unwrap();
+    assert_eq!(read.sample_types().len(), 2, "{text}");
+    let other = text.replacen("[     2:", "[     9:", 1);
+    assert_ne!(other, text);
+    assert_eq!(
+        Profile::read(other.as_bytes())
+            .unwrap()
+            .sample_types()
+            .len(),
+        2
+    );
+}
+
 #[test]
 fn what_a_text_cannot_hold_is_refused_with_a_sentence() {
     let sample = |values: [i64; 4]| vec![(vec![0x1000], values)];

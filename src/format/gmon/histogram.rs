@@ -6,10 +6,6 @@ use std::ops::Range;
 pub(super) const BIN: u64 = 2;
 /// The most that a bin holds.
 pub(super) const MOST: u64 = u16::MAX as u64;
-/// So much code without samples may lie between two bins of one histogram. There are a few
-/// histograms then, since gprof compares each with all others, and no file is much larger than the
-/// code that was met.
-const GAP: u64 = 4096;
 
 /// Bins of one size that follow one another. Ranges of histograms must not overlap, unless they are
 /// equal: then gprof adds the bins.
@@ -20,6 +16,15 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
+    /// Bins of nothing.
+    pub(super) fn empty(addresses: Range<u64>) -> Self {
+        let bins = (addresses.end - addresses.start).div_ceil(BIN);
+        Self {
+            addresses,
+            bins: vec![0; bins as usize],
+        }
+    }
+
     fn size(&self) -> u128 {
         u128::from(self.addresses.end.saturating_sub(self.addresses.start))
     }
@@ -66,33 +71,24 @@ pub(super) fn overlap(histograms: &[Histogram]) -> Option<[Range<u64>; 2]> {
     Some([pair[0].clone(), pair[1].clone()])
 }
 
-/// Histograms of these counts, which come in the order of their addresses. A bin that needs more
-/// than one histogram has them for itself.
-pub(super) fn histograms(counts: impl Iterator<Item = (u64, u64)>) -> Vec<Histogram> {
-    let mut bins: Vec<(u64, u64)> = Vec::new();
-    for (address, count) in counts {
-        let low = address - address % BIN;
-        match bins.last_mut() {
-            Some((last, sum)) if *last == low => *sum = sum.saturating_add(count),
-            _ => bins.push((low, count)),
-        }
-    }
+/// Histograms of these counts, which come in the order of their addresses: one for each block of
+/// this many bytes of code that has any. Blocks are the same in all files of a program, so that
+/// `gprof -s` adds them: it refuses ranges that overlap and are not equal.
+pub(super) fn histograms(counts: impl Iterator<Item = (u64, u64)>, block: u64) -> Vec<Histogram> {
     let mut histograms: Vec<Histogram> = Vec::new();
-    for (low, count) in bins {
-        let is_large = |bins: &[u64]| bins[0] > MOST;
-        match histograms.last_mut() {
-            Some(last)
-                if count <= MOST && !is_large(&last.bins) && low - last.addresses.end <= GAP =>
-            {
-                let between = (low - last.addresses.end) / BIN;
-                last.bins.extend((0..between).map(|_| 0));
-                last.bins.push(count);
-                last.addresses.end = low.saturating_add(BIN);
-            }
-            _ => histograms.push(Histogram {
-                addresses: low..low.saturating_add(BIN),
-                bins: vec![count],
-            }),
+    for (address, count) in counts {
+        let start = address - address % block;
+        if histograms
+            .last()
+            .is_none_or(|last| last.addresses.start != start)
+        {
+            histograms.push(Histogram::empty(start..start.saturating_add(block)));
+        }
+        let bin = histograms
+            .last_mut()
+            .map(|last| &mut last.bins[((address - start) / BIN) as usize]);
+        if let Some(bin) = bin {
+            *bin = bin.saturating_add(count);
         }
     }
     histograms
@@ -103,16 +99,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_that_are_near_share_a_histogram_and_a_large_one_has_its_own() {
+    fn blocks_of_code_have_a_histogram_each() {
         let counts = [
             (0x1000, 1),
             (0x1001, 2),
             (0x1006, 3),
             (0x1008, 70_000),
-            (0x100a, 4),
+            (0x1010, 4),
             (0x9000, 5),
+            (u64::MAX, 6),
         ];
-        let histograms = histograms(counts.into_iter());
+        let histograms = histograms(counts.into_iter(), 16);
         let found: Vec<_> = histograms
             .iter()
             .map(|h| (h.addresses.start, &*h.bins))
@@ -120,15 +117,17 @@ mod tests {
         assert_eq!(
             found,
             [
-                (0x1000, &[3, 0, 0, 3][..]),
-                (0x1008, &[70_000]),
-                (0x100a, &[4]),
-                (0x9000, &[5]),
+                (0x1000, &[3, 0, 0, 3, 70_000, 0, 0, 0][..]),
+                (0x1010, &[4, 0, 0, 0, 0, 0, 0, 0]),
+                (0x9000, &[5, 0, 0, 0, 0, 0, 0, 0]),
+                (u64::MAX - 15, &[0, 0, 0, 0, 0, 0, 0, 6]),
             ]
         );
-        let layers: Vec<Vec<u16>> = histograms[1].layers().map(Iterator::collect).collect();
-        assert_eq!(layers, [[65_535], [4_465]]);
-        assert_eq!(histograms[0].layers().count(), 1);
+        let layers: Vec<Vec<u16>> = histograms[0].layers().map(Iterator::collect).collect();
+        assert_eq!(layers.len(), 2);
+        assert_eq!([layers[0][4], layers[1][4]], [65_535, 4_465]);
+        assert_eq!([layers[0][0], layers[1][0]], [3, 0]);
+        assert_eq!(histograms[1].layers().count(), 1);
     }
 
     #[test]

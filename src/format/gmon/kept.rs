@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::dimension::{Dimension, NS_PER_S};
@@ -15,17 +16,20 @@ use super::executable::{Executable, mappings_of_file};
 use super::histogram::{Histogram, overlap};
 use super::records::{Arc, Block, Records};
 use crate::error::Result;
+use crate::format::cursor::Layout;
 use crate::format::{charge, invalid};
 use crate::profile::{Location, LocationId, Mapping, MappingId, Profile, ValueType};
 
 /// The sample type of arcs.
-const CALLS: &str = "calls";
+pub(super) const CALLS: &str = "calls";
 /// The sample type of basic blocks.
-const BLOCKS: &str = "blocks";
+pub(super) const BLOCKS: &str = "blocks";
 /// More bins than any program has: those of a gigabyte of code by units of four bytes.
 const MOST_BINS: usize = 1 << 28;
-/// Bytes of memory that a sample takes, with its stack and a location of its own.
-const SAMPLE_MEMORY: usize = 128 + 2 * size_of::<Location>();
+/// Bytes of memory that a sample takes beside its values, with a stack of two frames in tables.
+const SAMPLE_MEMORY: usize = 64;
+/// The same of a location, in lists that grow by doubling.
+const LOCATION_MEMORY: usize = 2 * size_of::<Location>() + 32;
 
 /// Records as a profile. Addresses are those that the linker gave to the executable's code; the
 /// executable is the file of this path, if there is one.
@@ -76,8 +80,8 @@ enum Column {
 struct Builder {
     profile: Profile,
     locations: HashMap<u64, LocationId>,
-    /// Units of time that a count has, in a histogram of time: a second by the rate.
-    rate: Option<u32>,
+    /// What a count is of the dimension's unit, where it is not one: numerator and denominator.
+    unit_of_count: Option<(i64, u32)>,
     has_calls: bool,
 }
 
@@ -89,21 +93,30 @@ impl Builder {
             blocks,
             ..
         } = records;
-        let rate = dimension.is_time().then_some(dimension.rate.max(1));
-        let mut types = match rate {
-            Some(_) => vec![
-                ValueType::new("samples", "count"),
-                ValueType::new("cpu", "nanoseconds"),
-            ],
-            None => {
+        let rate = dimension.rate.max(1);
+        let unit_of_count = match dimension.is_time() {
+            true => Some((NS_PER_S, rate)),
+            false => (rate > 1).then_some((1, rate)),
+        };
+        let mut types = match dimension.is_time() {
+            true => vec![ValueType::new("cpu", "nanoseconds")],
+            false => {
                 let unit = if dimension.is_memory() {
                     &dimension.name
                 } else {
                     "count"
                 };
-                vec![ValueType::new(dimension.name.clone(), unit.to_owned())]
+                // No name is to be that of another column.
+                let name = match dimension.name.as_str() {
+                    name @ ("samples" | CALLS | BLOCKS) => format!("{name} of the histogram"),
+                    name => name.to_owned(),
+                };
+                vec![ValueType::new(name, unit.to_owned())]
             }
         };
+        if unit_of_count.is_some() {
+            types.insert(0, ValueType::new("samples", "count"));
+        }
         let default = types.last().map(|t| t.r#type.to_string());
         let has_calls = !arcs.is_empty();
         if has_calls {
@@ -114,18 +127,19 @@ impl Builder {
         }
         let mut profile = Profile::new(types);
         profile.default_sample_type = default.unwrap_or_default();
-        if let Some(rate) = rate {
+        if dimension.is_time() {
             profile.period_type = ValueType::new("cpu", "nanoseconds");
             profile.period = (NS_PER_S + i64::from(rate) / 2) / i64::from(rate);
         }
         profile.comments.push(comment_of_dimension(dimension));
+        profile.comments.extend(comment_of_layout(records.layout));
         for mapping in mappings {
             profile.push_mapping(mapping);
         }
         Self {
             profile,
             locations: HashMap::new(),
-            rate,
+            unit_of_count,
             has_calls,
         }
     }
@@ -137,44 +151,49 @@ impl Builder {
         count: u64,
         memory: &mut u64,
     ) -> Result<()> {
-        charge(memory, SAMPLE_MEMORY)?;
+        let width = self.profile.sample_types().len();
+        charge(memory, SAMPLE_MEMORY + 2 * width * size_of::<i64>())?;
         let too_large = || {
             invalid(format!(
                 "the gmon.out file counts to {count}, which 64 bits with a sign do not hold"
             ))
         };
         let count = i64::try_from(count).map_err(|_| too_large())?;
-        let mut values = vec![0; self.profile.sample_types().len()];
-        let own = match self.rate {
-            Some(_) => 2,
-            None => 1,
-        };
+        let mut values = vec![0; width];
+        let own = 1 + usize::from(self.unit_of_count.is_some());
         let index = match column {
             Column::Histogram => 0,
             Column::Calls => own,
             Column::Blocks => own + usize::from(self.has_calls),
         };
         values[index] = count;
-        if let (Column::Histogram, Some(rate)) = (column, self.rate) {
-            let time = i128::from(count) * i128::from(NS_PER_S) / i128::from(rate);
-            values[1] = i64::try_from(time).map_err(|_| too_large())?;
+        if let (Column::Histogram, Some((units, counts))) = (column, self.unit_of_count) {
+            let value = i128::from(count) * i128::from(units) / i128::from(counts);
+            values[1] = i64::try_from(value).map_err(|_| too_large())?;
         }
-        let stack = stack.map(|address| self.location(address));
-        self.profile.push_sample(&stack, &values, &[]);
+        let mut locations = [LocationId::default(); FRAMES];
+        for (location, address) in locations.iter_mut().zip(stack) {
+            *location = self.location(address, memory)?;
+        }
+        self.profile.push_sample(&locations, &values, &[]);
         Ok(())
     }
 
-    fn location(&mut self, address: u64) -> LocationId {
+    fn location(&mut self, address: u64, memory: &mut u64) -> Result<LocationId> {
         let profile = &mut self.profile;
-        *self.locations.entry(address).or_insert_with(|| {
-            let holds = |m: &Mapping| m.memory_start <= address && address < m.memory_limit;
-            let mapping = profile.mappings().iter().position(holds);
-            profile.push_location(Location {
-                mapping: mapping.map(|index| MappingId(index as u32)),
-                address,
-                ..Location::default()
-            })
-        })
+        let place = match self.locations.entry(address) {
+            Entry::Occupied(known) => return Ok(*known.get()),
+            Entry::Vacant(place) => place,
+        };
+        charge(memory, LOCATION_MEMORY)?;
+        let holds = |m: &Mapping| m.memory_start <= address && address < m.memory_limit;
+        let mapping = profile.mappings().iter().position(holds);
+        let location = profile.push_location(Location {
+            mapping: mapping.map(|index| MappingId(index as u32)),
+            address,
+            ..Location::default()
+        });
+        Ok(*place.insert(location))
     }
 }
 
@@ -190,12 +209,14 @@ pub(super) fn records(profile: &Profile, executable: &Executable) -> Option<Reco
     if dimensions.any(|other| other != dimension) {
         return None;
     }
-    let position = |name: &str| {
-        let mut types = profile.sample_types().iter();
-        types.position(|t| t.r#type == name && t.unit == "count")
-    };
-    let (calls, blocks) = (position(CALLS), position(BLOCKS));
+    let mut layouts = profile.comments.iter().filter_map(|c| layout_of_comment(c));
+    let layout = layouts.next().unwrap_or(Layout::NATIVE);
+    if layouts.any(|other| other != layout) {
+        return None;
+    }
+    let [calls, blocks] = [CALLS, BLOCKS].map(|name| column(profile, name));
     let mut records = Records {
+        layout,
         dimension,
         histograms: histograms(profile)?,
         arcs: Vec::new(),
@@ -238,7 +259,25 @@ pub(super) fn records(profile: &Profile, executable: &Executable) -> Option<Reco
             _ => return None,
         }
     }
-    Some(records)
+    // Words of this size hold its addresses, or it is none of its files'.
+    let most = match layout.address_size {
+        4 => u64::from(u32::MAX),
+        _ => u64::MAX,
+    };
+    let of_arcs = records.arcs.iter().flat_map(|arc| [arc.from, arc.to]);
+    let of_blocks = (records.blocks.iter().flatten()).flat_map(|b| [b.address, b.count]);
+    let of_histograms = records.histograms.iter().map(|h| h.addresses.end);
+    let mut all = of_arcs.chain(of_blocks).chain(of_histograms);
+    all.all(|address| address <= most).then_some(records)
+}
+
+/// The column of arcs or of basic blocks in a profile that was read from a file of this kind, or
+/// made of such ones.
+pub(super) fn column(profile: &Profile, name: &str) -> Option<usize> {
+    let is_of_a_file = |comment: &String| dimension_of_comment(comment).is_some();
+    profile.comments.iter().find(|c| is_of_a_file(c))?;
+    let mut types = profile.sample_types().iter();
+    types.position(|t| t.r#type == name && t.unit == "count")
 }
 
 /// The histograms of the comments, their bins empty; `None` where some overlap.
@@ -269,6 +308,7 @@ fn histograms(profile: &Profile) -> Option<Vec<Histogram>> {
 /// What the comments begin with.
 const COUNTS: &str = "gmon.out counts: ";
 const HISTOGRAM: &str = "gmon.out histogram: ";
+const WORDS: &str = "gmon.out words: ";
 
 /// `100 (0x73) in seconds`: the rate, the abbreviation and the name of the dimension.
 fn comment_of_dimension(dimension: &Dimension) -> String {
@@ -288,6 +328,21 @@ fn dimension_of_comment(comment: &str) -> Option<Dimension> {
         abbreviation: u8::from_str_radix(abbreviation, 16).ok()?,
         rate: rate.parse().ok()?,
     })
+}
+
+/// `words of 32 bits, big-endian`, where they are not this machine's.
+fn comment_of_layout(layout: Layout) -> Option<String> {
+    let bits = 8 * layout.address_size;
+    let order = match layout.is_big_endian {
+        true => "big",
+        false => "little",
+    };
+    (layout != Layout::NATIVE).then(|| format!("{WORDS}{bits} bits, {order}-endian"))
+}
+
+fn layout_of_comment(comment: &str) -> Option<Layout> {
+    let of = |layout: &Layout| comment_of_layout(*layout).as_deref() == Some(comment);
+    Layout::ALL.into_iter().find(of)
 }
 
 /// `0x401000 to 0x402000 in 1024 bins`.

@@ -112,7 +112,10 @@ impl Gmon {
     /// or the executable is none of this machine's kind, [`ErrorKind::Io`](crate::ErrorKind::Io) if
     /// the executable cannot be read.
     pub fn read(bytes: &[u8], path: impl AsRef<Path>) -> Result<Profile> {
-        let path = path.as_ref().to_string_lossy();
+        let path = path.as_ref();
+        // Names are looked up in files of whole paths.
+        let whole = std::path::absolute(path);
+        let path = whole.as_deref().unwrap_or(path).to_string_lossy();
         let mut memory = MAX_UNCOMPRESSED;
         let records = match sniff(bytes) {
             true => Some(read::read(bytes, &mut memory)?),
@@ -132,22 +135,26 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> std::result::Result<String, WriteError> {
     let executable = Executable::of(profile);
-    if let Some(records) = kept::records(profile, &executable)
-        && write::size_of_repeats(&records) <= MOST_REPEATS
-    {
+    if let Some(records) = kept::records(profile, &executable) {
+        check_repeats(&records)?;
         write::write(&records, out)?;
         return Ok("the file holds all that the profile was read from".into());
     }
     let (records, remark) = sums::records(profile, &executable, options.has_blocks)?;
-    let repeats = write::size_of_repeats(&records);
-    if repeats > MOST_REPEATS {
-        return Err(WriteError::unfit(format!(
-            "a gmon.out file has bins of 16 bits, and would need {repeats} bytes of them to add up \
-             to the values of this profile: write it as .pb.gz"
-        )));
-    }
+    check_repeats(&records)?;
     write::write(&records, out)?;
     Ok(remark)
+}
+
+fn check_repeats(records: &records::Records<impl records::Arcs>) -> Result<(), WriteError> {
+    let repeats = write::size_of_repeats(records);
+    match repeats <= MOST_REPEATS {
+        true => Ok(()),
+        false => Err(WriteError::unfit(format!(
+            "a gmon.out file has bins of 16 bits and arcs of 32, and would need {repeats} bytes of \
+             them to add up to the values of this profile: write it as .pb.gz"
+        ))),
+    }
 }
 
 /// Reads a file of version 1.

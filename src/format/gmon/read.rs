@@ -94,6 +94,7 @@ impl Damage {
 fn records(mut file: Cursor) -> std::result::Result<Records, Damage> {
     header(&mut file)?;
     let mut records = Records {
+        layout: file.layout(),
         dimension: Dimension::time(USUAL_RATE),
         histograms: Vec::new(),
         arcs: Vec::new(),
@@ -142,6 +143,14 @@ fn records(mut file: Cursor) -> std::result::Result<Records, Damage> {
                 for _ in 0..count {
                     let block = file.address().zip(file.address());
                     let (address, count) = block.ok_or_else(cut_off)?;
+                    if i64::try_from(count).is_err() {
+                        let reason = "stands the count of a basic block that 64 bits with a sign \
+                                      do not hold";
+                        return Err(Damage::new(
+                            file.offset() - file.layout().address_size,
+                            reason,
+                        ));
+                    }
                     blocks.push(Block { address, count });
                 }
             }
@@ -308,6 +317,7 @@ impl<'b> BsdHeader<'b> {
             arcs.push(arc(&mut self.rest, Cursor::address)?);
         }
         Some(Records {
+            layout: self.rest.layout(),
             dimension: Dimension::time(self.rate),
             histograms: vec![Histogram {
                 addresses: self.low..self.high,

@@ -2,10 +2,13 @@
 
 use super::dimension::Dimension;
 use super::histogram::Histogram;
+use crate::format::cursor::Layout;
 
 /// The records of a file; those of one kind are one, as gprof takes them.
 #[derive(Debug)]
 pub(super) struct Records<A = Vec<Arc>> {
+    /// How the file stores numbers: as the machine does that the program ran on.
+    pub(super) layout: Layout,
     pub(super) dimension: Dimension,
     pub(super) histograms: Vec<Histogram>,
     pub(super) arcs: A,

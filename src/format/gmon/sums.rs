@@ -7,10 +7,12 @@ use hashbrown::HashMap;
 use super::arcs::Calls;
 use super::dimension::{Dimension, Scale};
 use super::executable::Executable;
-use super::histogram::{BIN, Histogram, histograms};
+use super::histogram::{Histogram, histograms};
+use super::kept;
 use super::records::{Block, Records};
 use crate::format::WriteError;
-use crate::profile::{FunctionId, Profile, StackId, ValueType};
+use crate::format::cursor::Layout;
+use crate::profile::{FunctionId, Profile, StackId};
 
 /// The records of a profile, and a sentence that says how much of the profile they hold.
 pub(super) fn records(
@@ -26,19 +28,31 @@ pub(super) fn records(
     }
     let sums = Sums::of(profile, index, executable)?;
     let (dimension, scale) = Dimension::of(profile, index);
-    let mut histograms = histograms(sums.counts(scale));
+    let block = match dimension.is_time() {
+        true => CODE_OF_HISTOGRAM,
+        false => CODE_OF_LARGE_BINS,
+    };
+    let mut histograms = histograms(sums.counts(scale), block);
     if histograms.is_empty() {
         // gprof takes no file without one for a profile.
-        let first = executable.first_address();
-        histograms.push(Histogram {
-            addresses: first..first.saturating_add(BIN),
-            bins: vec![0],
-        });
+        let first = executable.first_address() / block * block;
+        histograms.push(Histogram::empty(first..first.saturating_add(block)));
     }
     let remark = sums.remark(executable.name());
-    let blocks = (sums.samples.iter()).map(|(&address, &count)| Block { address, count });
+    let mut blocks = sums.blocks;
+    if has_blocks {
+        for (address, count) in sums.samples {
+            let sum = blocks.entry(address).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+    let has_blocks = has_blocks || !blocks.is_empty();
+    let blocks = blocks
+        .into_iter()
+        .map(|(address, count)| Block { address, count });
     let records = Records {
         dimension,
+        layout: Layout::NATIVE,
         histograms,
         blocks: has_blocks.then(|| blocks.collect()),
         arcs: sums.calls,
@@ -46,13 +60,21 @@ pub(super) fn records(
     Ok((records, remark))
 }
 
+/// How much code a histogram is of: gprof compares each with all others, so that there are to be
+/// few, and no file is much larger than the code that was met.
+const CODE_OF_HISTOGRAM: u64 = 4096;
+/// The same where bins are so large that each needs many histograms, as those of memory may be.
+const CODE_OF_LARGE_BINS: u64 = 64;
+
 /// What of a profile lies in the executable, by the linker's addresses.
 struct Sums {
     /// What was spent at each address itself, by where that is counted.
     values: BTreeMap<u64, i64>,
     /// How many samples were taken there.
     samples: BTreeMap<u64, u64>,
-    /// The calls that samples were taken in.
+    /// Counts of basic blocks that were read from another file.
+    blocks: BTreeMap<u64, u64>,
+    /// The calls that samples were taken in, and those that were read.
     calls: Calls,
     /// All that was spent, and what of that was spent elsewhere.
     total: i64,
@@ -69,14 +91,20 @@ impl Sums {
         let by_stack = of_stacks(profile, index)?;
         // By location first, of which there are few beside the stacks.
         let mut by_leaf = vec![(0i64, 0u64); addresses.len()];
+        let mut blocks = BTreeMap::<_, u64>::new();
         let (mut total, mut elsewhere) = (0i64, 0i64);
-        for (i, &(value, samples)) in by_stack.iter().enumerate() {
+        for (i, of_stack) in by_stack.iter().enumerate() {
+            let OfStack { value, samples, .. } = *of_stack;
             total = total.saturating_add(value);
             let leaf = profile.stacks().get(StackId(i as u32)).first();
             match leaf.filter(|leaf| addresses[leaf.index()].is_some()) {
                 Some(leaf) => {
                     let sum = &mut by_leaf[leaf.index()];
                     *sum = (sum.0.saturating_add(value), sum.1.saturating_add(samples));
+                    if let (Some(address), 1..) = (addresses[leaf.index()], of_stack.blocks) {
+                        let sum = blocks.entry(address).or_default();
+                        *sum = sum.saturating_add(of_stack.blocks);
+                    }
                 }
                 None => elsewhere = elsewhere.saturating_add(value),
             }
@@ -91,11 +119,15 @@ impl Sums {
             *sum = sum.saturating_add(count);
         }
         samples.retain(|_, samples| *samples > 0);
-        let by_stack = by_stack.into_iter().map(|(_, samples)| samples).collect();
+        let by_stack = by_stack.into_iter();
+        let by_stack = by_stack
+            .map(|of| of.samples.saturating_add(of.calls))
+            .collect();
         let entries = entry_of_functions(profile, &addresses);
         Ok(Self {
             values,
             samples,
+            blocks,
             calls: Calls::of(profile, by_stack, &addresses, &entries),
             total,
             elsewhere,
@@ -121,22 +153,44 @@ impl Sums {
     }
 }
 
-/// The sums of each stack's values at `index`, and how many samples it has.
-fn of_stacks(profile: &Profile, index: usize) -> Result<Vec<(i64, u64)>, WriteError> {
-    let is_count = |t: &ValueType| t.unit == "count";
-    let count_index = profile.sample_types().iter().position(is_count);
-    let mut sums = vec![(0i64, 0u64); profile.stacks().len()];
+/// What the samples of a stack have.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfStack {
+    /// The sum of their values.
+    value: i64,
+    /// How many they are.
+    samples: u64,
+    /// Calls and basic blocks, where they come from a file of that kind.
+    calls: u64,
+    blocks: u64,
+}
+
+/// The sums of each stack's values, those of the histogram being at `index`.
+fn of_stacks(profile: &Profile, index: usize) -> Result<Vec<OfStack>, WriteError> {
+    let [calls, blocks] = [kept::CALLS, kept::BLOCKS].map(|name| kept::column(profile, name));
+    let is_of_a_file = |i: usize| Some(i) == calls || Some(i) == blocks;
+    let mut types = profile.sample_types().iter().enumerate();
+    let count_index = types
+        .find(|(i, t)| t.unit == "count" && !is_of_a_file(*i))
+        .map(|(i, _)| i);
+    // A file of other values than counts has a sample for each of them, and none for each call.
+    let uncounted = |values: &[i64]| i64::from(values[index] != 0 || calls.or(blocks).is_none());
+    let mut sums = vec![OfStack::default(); profile.stacks().len()];
     for (stack, values) in profile.stack_values() {
-        let count = count_index.map_or(1, |index| values[index]);
-        let (Ok(count), 0..) = (u64::try_from(count), values[index]) else {
+        let at = |index: Option<usize>| index.map_or(0, |index| values[index]);
+        let samples = count_index.map_or_else(|| uncounted(values), |index| values[index]);
+        let counts = [samples, at(calls), at(blocks)].map(u64::try_from);
+        let ([Ok(samples), Ok(calls), Ok(blocks)], 0..) = (counts, values[index]) else {
             return Err(WriteError::unfit(
                 "a gmon.out file holds positive values, and this profile has negative ones: write \
                  it as .pb.gz",
             ));
         };
-        let (value, samples) = &mut sums[stack.index()];
-        *value = value.saturating_add(values[index]);
-        *samples = samples.saturating_add(count);
+        let sum = &mut sums[stack.index()];
+        sum.value = sum.value.saturating_add(values[index]);
+        sum.samples = sum.samples.saturating_add(samples);
+        sum.calls = sum.calls.saturating_add(calls);
+        sum.blocks = sum.blocks.saturating_add(blocks);
     }
     Ok(sums)
 }

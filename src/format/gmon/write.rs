@@ -9,22 +9,23 @@ use super::records::{Arc, Arcs, Block, Records};
 use super::{ARC, BLOCKS, HISTOGRAM, MAGIC, NAME, SPARE, VERSION};
 use crate::format::WriteError;
 use crate::format::chunks::Chunks;
+use crate::format::cursor::Layout;
 
-/// Bytes of an address.
-const ADDRESS: u128 = 8;
-/// Those of an arc's record: its kind, two addresses, and a count.
-const ARC_RECORD: usize = 1 + 2 * ADDRESS as usize + size_of::<u32>();
+/// Bytes of an arc's record: its kind, two addresses, and a count.
+fn arc_record(layout: Layout) -> usize {
+    1 + 2 * layout.address_size + size_of::<u32>()
+}
 
 /// How many bytes the file has because values are larger than a bin or an arc holds, and so have
 /// several records. A few values can make a file of any size.
 pub(super) fn size_of_repeats(records: &Records<impl Arcs>) -> u128 {
     let histogram = |histogram: &Histogram| {
-        let header = 1 + 2 * ADDRESS + 2 * size_of::<u32>() as u128 + NAME as u128 + 1;
-        let layer = header + (size_of::<u16>() * histogram.bins.len()) as u128;
-        u128::from(histogram.layer_count() - 1) * layer
+        let header = 1 + 2 * records.layout.address_size + 2 * size_of::<u32>() + NAME + 1;
+        let layer = header + size_of::<u16>() * histogram.bins.len();
+        u128::from(histogram.layer_count() - 1) * layer as u128
     };
     let histograms: u128 = records.histograms.iter().map(histogram).sum();
-    histograms + repeats(&records.arcs) * ARC_RECORD as u128
+    histograms + repeats(&records.arcs) * arc_record(records.layout) as u128
 }
 
 /// How many records arcs have beside their first ones.
@@ -40,24 +41,35 @@ fn repeats(arcs: &impl Arcs) -> u128 {
     repeats
 }
 
-/// Writes the file, in this machine's words and order of bytes.
+/// Writes the file, in the records' words and order of bytes.
 pub(super) fn write(records: &Records<impl Arcs>, out: &mut impl Write) -> Result<(), WriteError> {
+    let layout = records.layout;
     let mut out = Chunks::new(out);
     out.buffer.extend_from_slice(MAGIC);
-    out.buffer.extend_from_slice(&VERSION.to_ne_bytes());
+    layout.put_u32(VERSION, &mut out.buffer);
     out.buffer.extend_from_slice(&[0; SPARE]);
     for histogram in &records.histograms {
-        put_histogram(&mut out, histogram, &records.dimension)?;
+        put_histogram(&mut out, layout, histogram, &records.dimension)?;
     }
-    records.arcs.try_for_each(|arcs| put_arcs(&mut out, arcs))?;
+    let put = |arcs: &[Arc]| match layout == Layout::NATIVE {
+        true => put_arcs(&mut out, arcs, put_native_arc),
+        false => put_arcs(&mut out, arcs, |buffer, arc, count| {
+            buffer.push(ARC);
+            layout.put_address(arc.from, buffer);
+            layout.put_address(arc.to, buffer);
+            layout.put_u32(count, buffer);
+        }),
+    };
+    records.arcs.try_for_each(put)?;
     if let Some(blocks) = &records.blocks {
-        put_blocks(&mut out, blocks)?;
+        put_blocks(&mut out, layout, blocks)?;
     }
     out.flush()
 }
 
 fn put_histogram<W: Write>(
     out: &mut Chunks<W>,
+    layout: Layout,
     histogram: &Histogram,
     dimension: &Dimension,
 ) -> Result<(), WriteError> {
@@ -69,14 +81,14 @@ fn put_histogram<W: Write>(
     for bins in histogram.layers() {
         let buffer = &mut out.buffer;
         buffer.push(HISTOGRAM);
-        buffer.extend_from_slice(&addresses.start.to_ne_bytes());
-        buffer.extend_from_slice(&addresses.end.to_ne_bytes());
-        buffer.extend_from_slice(&(histogram.bins.len() as u32).to_ne_bytes());
-        buffer.extend_from_slice(&dimension.rate.to_ne_bytes());
+        layout.put_address(addresses.start, buffer);
+        layout.put_address(addresses.end, buffer);
+        layout.put_u32(histogram.bins.len() as u32, buffer);
+        layout.put_u32(dimension.rate, buffer);
         buffer.extend_from_slice(&name);
         buffer.push(dimension.abbreviation);
         for bin in bins {
-            out.buffer.extend_from_slice(&bin.to_ne_bytes());
+            layout.put_u16(bin, &mut out.buffer);
             out.drain()?;
         }
     }
@@ -84,7 +96,11 @@ fn put_histogram<W: Write>(
 }
 
 /// Arcs; several of one where the count is more than one holds, which gprof adds.
-fn put_arcs<W: Write>(out: &mut Chunks<W>, arcs: &[Arc]) -> Result<(), WriteError> {
+fn put_arcs<W: Write>(
+    out: &mut Chunks<W>,
+    arcs: &[Arc],
+    put_arc: impl Fn(&mut Vec<u8>, &Arc, u32),
+) -> Result<(), WriteError> {
     for arc in arcs {
         let mut count = arc.count;
         loop {
@@ -100,9 +116,11 @@ fn put_arcs<W: Write>(out: &mut Chunks<W>, arcs: &[Arc]) -> Result<(), WriteErro
     out.drain()
 }
 
-fn put_arc(buffer: &mut Vec<u8>, arc: &Arc, count: u32) {
+/// In this machine's words: one of millions.
+fn put_native_arc(buffer: &mut Vec<u8>, arc: &Arc, count: u32) {
+    const RECORD: usize = 1 + 2 * size_of::<u64>() + size_of::<u32>();
     let begin = buffer.len();
-    buffer.resize(begin + ARC_RECORD, ARC);
+    buffer.resize(begin + RECORD, ARC);
     let record = &mut buffer[begin..];
     record[1..9].copy_from_slice(&arc.from.to_ne_bytes());
     record[9..17].copy_from_slice(&arc.to.to_ne_bytes());
@@ -110,17 +128,20 @@ fn put_arc(buffer: &mut Vec<u8>, arc: &Arc, count: u32) {
 }
 
 /// Basic blocks; in several records where there are more than one holds.
-fn put_blocks<W: Write>(out: &mut Chunks<W>, blocks: &[Block]) -> Result<(), WriteError> {
+fn put_blocks<W: Write>(
+    out: &mut Chunks<W>,
+    layout: Layout,
+    blocks: &[Block],
+) -> Result<(), WriteError> {
     let mut rest = blocks;
     loop {
         let part;
         (part, rest) = rest.split_at(rest.len().min(u32::MAX as usize));
         out.buffer.push(BLOCKS);
-        out.buffer
-            .extend_from_slice(&(part.len() as u32).to_ne_bytes());
+        layout.put_u32(part.len() as u32, &mut out.buffer);
         for block in part {
-            out.buffer.extend_from_slice(&block.address.to_ne_bytes());
-            out.buffer.extend_from_slice(&block.count.to_ne_bytes());
+            layout.put_address(block.address, &mut out.buffer);
+            layout.put_address(block.count, &mut out.buffer);
             out.drain()?;
         }
         if rest.is_empty() {

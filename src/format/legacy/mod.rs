@@ -20,6 +20,8 @@ mod threads;
 
 use super::lines::{Lines, Text};
 use crate::{Profile, Result};
+#[cfg(feature = "heap")]
+pub(crate) use heap::unsampled;
 
 pub(super) use contention::write as write_contention;
 pub(super) use heap::{write_growth, write_heap};

@@ -7,6 +7,7 @@
 
 use std::io::BufRead;
 
+use hashbrown::HashSet;
 use prost::Message;
 
 use super::ids::Ids;
@@ -20,6 +21,12 @@ use crate::profile::{
     ValueType,
 };
 use crate::{Error, Result};
+
+/// Bytes of memory that a comment takes beside its text: an index, in a list that grows by doubling,
+/// and a string with a block of its own.
+const COMMENT_MEMORY: usize = 3 * size_of::<i64>() + size_of::<String>() + 16;
+/// The same of a sample type: its message, two strings, and an entry of a set.
+const TYPE_MEMORY: usize = 128;
 
 pub(super) fn read(reader: &mut impl BufRead, limit: u64) -> Result<Profile> {
     let mut tables = Tables {
@@ -49,6 +56,8 @@ struct Tables {
     /// hundred.
     memory: u64,
     sample_types: Vec<messages::ValueType>,
+    /// Types and units so far.
+    known_types: HashSet<(i64, i64)>,
     samples: Samples,
     mappings: Vec<messages::Mapping>,
     locations: Vec<messages::Location>,
@@ -116,24 +125,27 @@ impl Tables {
     fn add_sample_type(&mut self, payload: &[u8]) -> Result<()> {
         let sample_type: messages::ValueType =
             decode("sample_type", self.sample_types.len(), payload)?;
-        if self.sample_types.contains(&sample_type) {
+        if !self
+            .known_types
+            .insert((sample_type.r#type, sample_type.unit))
+        {
             return Err(concatenated("a sample_type"));
         }
-        charge(&mut self.memory, size_of::<ValueType>())?;
+        charge(&mut self.memory, size_of::<ValueType>() + TYPE_MEMORY)?;
         self.sample_types.push(sample_type);
         Ok(())
     }
 
     fn add_comments(&mut self, value: Value, mut payload: &[u8]) -> Result<()> {
         if let Value::Number(comment) = value {
-            charge(&mut self.memory, size_of::<String>())?;
+            charge(&mut self.memory, COMMENT_MEMORY)?;
             self.comments.push(comment as i64);
             return Ok(());
         }
         bytes("comment", value, payload)?;
         while !payload.is_empty() {
             let comment = varint(&mut payload).ok_or_else(|| malformed("comment", 0))?;
-            charge(&mut self.memory, size_of::<String>())?;
+            charge(&mut self.memory, COMMENT_MEMORY)?;
             self.comments.push(comment as i64);
         }
         Ok(())
@@ -164,14 +176,17 @@ impl Tables {
             location_ids.add(location.id)?;
         }
 
+        // What is repeated as an index of a byte or two is not to be multiplied with its text at
+        // will.
+        let mut memory = self.memory;
         let sample_types: Result<Vec<ValueType>> = self
             .sample_types
             .iter()
-            .map(|t| self.value_type("sample_type", t))
+            .map(|t| self.value_type("sample_type", t, &mut memory))
             .collect();
         let stacks = self.samples.take_stacks(&location_ids)?;
         let mut profile = Profile::with_stacks(sample_types?, stacks);
-        self.read_scalars(&mut profile)?;
+        self.read_scalars(&mut profile, &mut memory)?;
         self.intern_strings(&mut profile)?;
         self.samples.finish(&mut profile, |profile, raw| {
             raw.iter()
@@ -179,7 +194,7 @@ impl Tables {
                 .collect()
         })?;
         for mapping in &self.mappings {
-            profile.push_mapping(self.mapping(mapping)?);
+            profile.push_mapping(self.mapping(mapping, &mut memory)?);
         }
         for location in std::mem::take(&mut self.locations) {
             profile.push_location(location_of(&location, &mapping_ids, &function_ids)?);
@@ -199,10 +214,15 @@ impl Tables {
         Ok(profile)
     }
 
-    fn read_scalars(&self, profile: &mut Profile) -> Result<()> {
-        let text = |what, index: Option<i64>| -> Result<String> {
-            Ok(self.strings.get(what, index.unwrap_or(0))?.to_owned())
-        };
+    /// The text of an index, as a copy of its own.
+    fn text(&self, what: &str, index: i64, memory: &mut u64) -> Result<String> {
+        let text = self.strings.get(what, index)?;
+        charge(memory, text.len())?;
+        Ok(text.to_owned())
+    }
+
+    fn read_scalars(&self, profile: &mut Profile, memory: &mut u64) -> Result<()> {
+        let mut text = |what, index: Option<i64>| self.text(what, index.unwrap_or(0), memory);
         profile.drop_frames = text("drop_frames", self.drop_frames)?;
         profile.keep_frames = text("keep_frames", self.keep_frames)?;
         profile.default_sample_type = text("default_sample_type", self.default_sample_type)?;
@@ -210,16 +230,11 @@ impl Tables {
         profile.time_nanos = self.time_nanos.unwrap_or(0);
         profile.duration_nanos = self.duration_nanos.unwrap_or(0);
         profile.period = self.period.unwrap_or(0);
-        if let Some(period_type) = &self.period_type {
-            profile.period_type = self.value_type("period_type", period_type)?;
-        }
-        // A comment may be repeated as an index of a byte or two; its text is not to be multiplied
-        // with it at will.
-        let mut memory = self.memory;
         for &comment in &self.comments {
-            let comment = text("comment", Some(comment))?;
-            charge(&mut memory, comment.len())?;
-            profile.comments.push(comment);
+            profile.comments.push(text("comment", Some(comment))?);
+        }
+        if let Some(period_type) = &self.period_type {
+            profile.period_type = self.value_type("period_type", period_type, memory)?;
         }
         Ok(())
     }
@@ -242,20 +257,23 @@ impl Tables {
         Ok(())
     }
 
-    fn value_type(&self, what: &str, raw: &messages::ValueType) -> Result<ValueType> {
-        Ok(ValueType::new(
-            self.strings.get(what, raw.r#type)?.to_owned(),
-            self.strings.get(what, raw.unit)?.to_owned(),
-        ))
+    fn value_type(
+        &self,
+        what: &str,
+        raw: &messages::ValueType,
+        memory: &mut u64,
+    ) -> Result<ValueType> {
+        let mut text = |index| self.text(what, index, memory);
+        Ok(ValueType::new(text(raw.r#type)?, text(raw.unit)?))
     }
 
-    fn mapping(&self, raw: &messages::Mapping) -> Result<Mapping> {
+    fn mapping(&self, raw: &messages::Mapping, memory: &mut u64) -> Result<Mapping> {
         Ok(Mapping {
             memory_start: raw.memory_start,
             memory_limit: raw.memory_limit,
             file_offset: raw.file_offset,
-            filename: self.strings.get("mapping", raw.filename)?.to_owned(),
-            build_id: self.strings.get("mapping", raw.build_id)?.to_owned(),
+            filename: self.text("mapping", raw.filename, memory)?,
+            build_id: self.text("mapping", raw.build_id, memory)?,
             has_functions: raw.has_functions,
             has_filenames: raw.has_filenames,
             has_line_numbers: raw.has_line_numbers,

@@ -113,6 +113,16 @@ impl Snapshot {
         }
     }
 
+    /// Compiles the unwind data of modules that stacks have led through, where it is no more than
+    /// this many bytes. For one caller at a time.
+    #[cfg(feature = "heap")]
+    pub(crate) fn compile_wanted(&self, most_bytes: usize) {
+        for rules in self.modules.iter().filter(|r| r.is_wanted(most_bytes)) {
+            rules.compile_while(&mut || ());
+            self.compiled.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// Bytes of unwind data.
     pub(crate) fn size_bytes(&self) -> usize {
         self.modules.iter().map(|rules| rules.size_bytes()).sum()

@@ -12,6 +12,8 @@ mod sampling;
 mod write;
 
 pub(super) use read::read;
+#[cfg(feature = "heap")]
+pub(crate) use sampling::unsampled;
 pub(in crate::format) use write::{write_growth, write_heap};
 
 use super::Text;

@@ -45,10 +45,12 @@ impl Head {
                 ));
             }
         };
+        // Readers pass over what stands in brackets in a profile of another kind.
+        let is_heap = kind.starts_with(b"heap");
         Ok(Self {
             period,
             is_sampled,
-            has_allocated: has_allocated(in_use, allocated),
+            has_allocated: is_heap && has_allocated(in_use, allocated),
         })
     }
 }

@@ -5,7 +5,7 @@
 /// 1 - exp(-size / `period`).
 ///
 /// Source: google/pprof, `scaleHeapSample` in `profile/legacy_profile.go`.
-pub(super) fn unsampled([objects, bytes]: [i64; 2], period: i64) -> [i64; 2] {
+pub(crate) fn unsampled([objects, bytes]: [i64; 2], period: i64) -> [i64; 2] {
     if objects == 0 || bytes == 0 {
         return [0, 0];
     }

@@ -28,7 +28,12 @@ pub(in crate::format) fn write_growth(
     profile: &Profile,
     out: &mut impl Write,
 ) -> Result<(), WriteError> {
-    write(profile, &values(profile)?, "growth", out)
+    // Growth has no other values than these.
+    let mut rows = values(profile)?;
+    for row in &mut rows {
+        row.allocated = row.in_use;
+    }
+    write(profile, &rows, "growth", out)
 }
 
 /// The values of a sample.
@@ -122,6 +127,26 @@ fn write(
         return Err(WriteError::unfit(
             "a heap profile holds totals that are not negative, and this profile's are: write it as .pb.gz",
         ));
+    }
+    if rows
+        .iter()
+        .flat_map(|row| row.allocated)
+        .any(|value| value < 0)
+    {
+        if !rows.iter().all(|row| row.allocated == row.in_use) {
+            return Err(WriteError::unfit(
+                "a heap profile holds allocated objects and bytes that are not negative, and some \
+                 of this profile's are: write it as .pb.gz",
+            ));
+        }
+        // Columns in brackets have no sign, and all zeros say nothing.
+        let rows: Vec<Row> = (rows.iter())
+            .map(|row| Row {
+                allocated: [0; 2],
+                ..*row
+            })
+            .collect();
+        return write(profile, &rows, kind, out);
     }
     // Readers take the columns in brackets for nothing then.
     let says_nothing = |row: &Row| row.allocated == row.in_use || row.allocated == [0; 2];

@@ -1,0 +1,319 @@
+//! When a thread takes its next sample: a countdown of bytes, in the thread itself.
+//!
+//! Samples are the events of a Poisson process over the bytes that a thread allocates, with the
+//! mean interval between two: a block of `size` bytes is sampled with probability
+//! 1 - exp(-size / mean), whatever was allocated before it. The process has no memory, so that a
+//! countdown can begin anew at any byte: at the block after a sampled one, and where the mean has
+//! changed.
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::random::Random;
+
+/// The mean interval that is not set: Go's and tcmalloc's.
+pub(super) const DEFAULT_MEAN: u64 = 512 * 1024;
+
+/// Bytes after which a thread looks whether the mean is still the same.
+const PIECE: u64 = 16 * 1024;
+
+/// The mean interval between two samples in bytes: 1 for every block, 0 for none.
+static MEAN: AtomicU64 = AtomicU64::new(DEFAULT_MEAN);
+
+/// Threads so far, each of which has random numbers of its own.
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+/// What begins the random numbers of all threads; 0 until the first needs some.
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// Whether any block was counted.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// What a thread knows. It needs no destructor, so that it is there as long as the thread
+/// allocates, and no initialization, so that a thread's first allocation finds it: with no bytes
+/// left, which sends it to `due`.
+struct Thread {
+    /// Bytes that the thread may allocate until it looks again.
+    left: Cell<i64>,
+    /// Bytes from there to the next sample.
+    rest: Cell<u64>,
+    /// The mean that the countdown was drawn with; 0 while none was.
+    mean: Cell<u64>,
+    /// The thread is at work for the profile itself, and takes no samples.
+    is_inside: Cell<bool>,
+    /// How many random numbers the thread has drawn, above the number of the thread; 0 while it
+    /// has none.
+    draws: Cell<u64>,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            left: Cell::new(0),
+            rest: Cell::new(0),
+            mean: Cell::new(0),
+            is_inside: Cell::new(false),
+            draws: Cell::new(0),
+        }
+    };
+}
+
+/// The mean interval in bytes.
+pub(super) fn mean() -> u64 {
+    MEAN.load(Ordering::Relaxed)
+}
+
+/// Sets the mean interval: for the calling thread from its next allocation on, for others within
+/// [`PIECE`].
+pub(super) fn set_mean(bytes: u64) {
+    MEAN.store(bytes, Ordering::Relaxed);
+    THREAD.with(|thread| thread.left.set(0));
+}
+
+/// Whether any block was counted: an allocator is in use.
+pub(super) fn has_begun() -> bool {
+    HAS_BEGUN.load(Ordering::Relaxed)
+}
+
+/// Counts a block down. Whether nothing else is to be done; else nothing was counted, and [`due`]
+/// goes on.
+#[inline(always)]
+pub(super) fn passes(size: usize) -> bool {
+    THREAD.with(|thread| {
+        // A block is no larger than `isize` holds.
+        let left = thread.left.get().wrapping_sub(size as i64);
+        if left < 0 {
+            return false;
+        }
+        thread.left.set(left);
+        true
+    })
+}
+
+/// Counts a block down that [`passes`] did not: the mean interval that it is a sample of, if it is
+/// one.
+pub(super) fn due(size: usize) -> Option<u64> {
+    let size = size as u64;
+    THREAD.with(|thread| {
+        if !HAS_BEGUN.load(Ordering::Relaxed) {
+            HAS_BEGUN.store(true, Ordering::Relaxed);
+        }
+        let mean = mean();
+        if thread.is_inside.get() {
+            // What would have been a sample is none.
+            thread.mean.set(mean);
+            thread.begin(thread.draw(mean));
+            return None;
+        }
+        let interval = match thread.mean.replace(mean) == mean && mean != 0 {
+            true => thread.left.get() as u64 + thread.rest.get(),
+            false => thread.draw(mean),
+        };
+        match interval.checked_sub(size) {
+            Some(rest) => {
+                thread.begin(rest);
+                None
+            }
+            None => {
+                thread.begin(thread.draw(mean));
+                Some(mean)
+            }
+        }
+    })
+}
+
+/// Keeps the calling thread from taking samples while `work` is done.
+pub(super) fn without_samples<T>(work: impl FnOnce() -> T) -> T {
+    /// Ends it, whatever happens.
+    struct Inside(bool);
+
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            THREAD.with(|thread| thread.is_inside.set(self.0));
+        }
+    }
+
+    let _inside = Inside(THREAD.with(|thread| thread.is_inside.replace(true)));
+    work()
+}
+
+/// Whether the calling thread is within [`without_samples`].
+pub(super) fn is_inside() -> bool {
+    THREAD.with(|thread| thread.is_inside.get())
+}
+
+impl Thread {
+    /// Begins a countdown of this many bytes, which may all be allocated.
+    fn begin(&self, interval: u64) {
+        let left = interval.min(PIECE);
+        self.left.set(left as i64);
+        self.rest.set(interval - left);
+    }
+
+    /// How many bytes from here on are in no sample.
+    fn draw(&self, mean: u64) -> u64 {
+        match mean {
+            0 => u64::MAX,
+            1 => 0,
+            _ => exponential(self.random(), mean),
+        }
+    }
+
+    fn random(&self) -> u64 {
+        let seed = match SEED.load(Ordering::Relaxed) {
+            0 => {
+                let seed = Random::new().nth(1) | 1;
+                let set = SEED.compare_exchange(0, seed, Ordering::Relaxed, Ordering::Relaxed);
+                set.map_or_else(|first| first, |_| seed)
+            }
+            seed => seed,
+        };
+        if self.draws.get() == 0 {
+            // A thread draws fewer than 2^40 numbers, and a process has fewer than 2^24 threads.
+            let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+            self.draws.set(number << 40);
+        }
+        let draw = self.draws.get().wrapping_add(1);
+        self.draws.set(draw);
+        Random::of_seed(seed).nth(draw)
+    }
+}
+
+/// A number with the exponential distribution of this mean, rounded down, of one that is evenly
+/// spread: it is at least `n` with probability exp(-n / mean) for each whole `n`.
+fn exponential(random: u64, mean: u64) -> u64 {
+    // Above 0 and up to 1, in steps of 2^-53.
+    let share = ((random >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    (-share.ln() * mean as f64) as u64
+}
+
+/// Begins the random numbers of the calling thread, and of those to come, with this: they are the
+/// same each time.
+#[cfg(test)]
+pub(super) fn seed(seed: u64) {
+    SEED.store(seed | 1, Ordering::Relaxed);
+    THREAD.with(|thread| thread.draws.set(1 << 40));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Anderson and Darling's measure of how far numbers are from an exponential distribution of
+    /// this mean (T. W. Anderson, D. A. Darling: "A test of goodness of fit", 1954).
+    fn distance(mut intervals: Vec<f64>, mean: f64) -> f64 {
+        intervals.sort_by(f64::total_cmp);
+        let n = intervals.len();
+        let below = |i: usize| (-(-intervals[i] / mean).exp_m1()).ln();
+        let above = |i: usize| -intervals[i] / mean;
+        let term = |i: usize| (2 * i + 1) as f64 * (below(i) + above(n - 1 - i));
+        -(n as f64) - (0..n).map(term).sum::<f64>() / n as f64
+    }
+
+    /// What 1 in 1,000 samples of such a distribution are beyond.
+    const FAR: f64 = 6.0;
+
+    #[test]
+    fn the_measure_tells_other_distributions() {
+        let even: Vec<f64> = (1..=1000).map(|i| 2.0 * i as f64).collect();
+        assert!(distance(even, 1000.0) > 5.0 * FAR);
+        let is_exponential = |i: i32| -((f64::from(i) - 0.5) / 1000.0).ln() * 7.0;
+        let exponential: Vec<f64> = (1..=1000).map(is_exponential).collect();
+        assert!(distance(exponential.clone(), 7.0) < 0.1);
+        assert!(distance(exponential, 8.4) > FAR);
+    }
+
+    #[test]
+    fn intervals_are_those_of_a_poisson_process() {
+        for (seed_of_run, mean) in [(1, 512 * 1024), (2, 1 << 40), (3, 100_000)] {
+            seed(seed_of_run);
+            let draw = |_| THREAD.with(|thread| thread.draw(mean)) as f64 + 0.5;
+            let intervals: Vec<f64> = (0..20_000).map(draw).collect();
+            let distance = distance(intervals, mean as f64);
+            assert!(distance < FAR, "{mean}: {distance}");
+        }
+    }
+
+    #[test]
+    fn bytes_between_samples_are_too_whatever_the_blocks_are() {
+        // The bytes up to a sample begin behind the block of the last one, and end in the middle of
+        // its own block, somewhere.
+        for size in [1, 7, 300, 5000] {
+            seed(size);
+            let mean = 50_000;
+            set_mean(mean);
+            let mut intervals = Vec::new();
+            let mut bytes = 0;
+            while intervals.len() < 1000 {
+                let is_sample = !passes(size as usize) && due(size as usize).is_some();
+                match is_sample {
+                    true => {
+                        let share =
+                            Random::of_seed(7).nth(intervals.len() as u64) as f64 / u64::MAX as f64;
+                        // Where in the block the interval ended, as a part of those that end there.
+                        let within = -(-share * -(-(size as f64) / mean as f64).exp_m1()).ln_1p()
+                            * mean as f64;
+                        intervals.push(bytes as f64 + within);
+                        bytes = 0;
+                    }
+                    false => bytes += size,
+                }
+            }
+            let distance = distance(intervals, mean as f64);
+            assert!(distance < FAR, "{size}: {distance}");
+        }
+    }
+
+    #[test]
+    fn the_first_intervals_of_threads_are_random() {
+        seed(5);
+        set_mean(100_000);
+        let first = || {
+            let mut bytes = 0;
+            while passes(10) || due(10).is_none() {
+                bytes += 10;
+            }
+            bytes as f64 + 5.0
+        };
+        let first = || std::thread::spawn(first).join().unwrap();
+        let intervals: Vec<f64> = (0..300).map(|_| first()).collect();
+        let distance = distance(intervals, 100_000.0);
+        assert!(distance < FAR, "{distance}");
+    }
+
+    #[test]
+    fn every_block_or_none_can_be_sampled_from_the_next_on() {
+        set_mean(1);
+        for size in [1, 8, 1 << 40] {
+            assert!(!passes(size));
+            assert_eq!(due(size), Some(1));
+        }
+        set_mean(0);
+        for size in [1, 8, 1 << 40] {
+            assert!(passes(size) || due(size).is_none());
+        }
+        set_mean(1);
+        assert!(!passes(1) && due(1) == Some(1));
+    }
+
+    #[test]
+    fn another_mean_is_noticed_within_a_piece() {
+        set_mean(1 << 50);
+        assert!(passes(1) || due(1).is_none());
+        std::thread::spawn(|| set_mean(1)).join().unwrap();
+        let mut bytes = 0;
+        while passes(64) || due(64).is_none() {
+            bytes += 64;
+        }
+        assert!(bytes <= PIECE, "{bytes}");
+    }
+
+    #[test]
+    fn the_profiles_own_work_is_in_no_sample() {
+        set_mean(1);
+        let nothing = without_samples(|| (0..100).all(|_| passes(10) || due(10).is_none()));
+        assert!(nothing);
+        assert!(!passes(10) && due(10) == Some(1));
+    }
+}

@@ -1,0 +1,86 @@
+//! Heap profiles: what was allocated, by which stacks, and what is still in use.
+//!
+//! [`Allocator`] wraps the program's allocator, whichever that is, and takes samples of what it
+//! gives out: on average one for each [`sample_interval`] of bytes, chosen so that each byte is
+//! chosen with the same probability. [`profile`] says what they stand for.
+//!
+//! ```
+//! use sigprof::heap;
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: heap::Allocator = heap::Allocator::system();
+//!
+//! fn main() -> sigprof::Result<()> {
+//!     let leaked = vec![1_u8; 64 << 20];
+//!     println!("{}", heap::profile()?.top(5));
+//!     drop(leaked);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # What the values mean
+//!
+//! A block of `size` bytes is sampled with probability 1 - exp(-size / interval). A sampled one
+//! stands for as many as that is the inverse of, so that sums are right on average for blocks of
+//! every size: `alloc_objects` and `alloc_space` count all blocks since the program began,
+//! `inuse_objects` and `inuse_space` those that are not freed. A block that is reallocated counts
+//! as freed, and as allocated with its new size. The label `bytes` says how large the blocks of a
+//! sample are.
+//!
+//! # A forked child
+//!
+//! goes on with a copy of its parent's profile. One that was made without the C library's `fork`,
+//! or in a signal handler that had interrupted an allocation, has none.
+
+mod allocator;
+mod countdown;
+mod filter;
+mod forks;
+mod live;
+mod plumbing;
+mod report;
+mod samples;
+mod sites;
+mod stack;
+#[cfg(test)]
+mod tests;
+
+pub use allocator::Allocator;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::profile::Profile;
+
+/// Bytes between two samples, on average: 512 KiB unless it was set. 1 stands for a sample of every
+/// block, 0 for none.
+pub fn sample_interval() -> u64 {
+    countdown::mean()
+}
+
+/// Sets the bytes between two samples, on average: 1 for a sample of every block, 0 for none.
+///
+/// It holds for the calling thread from its next allocation on, for every other one after 16 KiB of
+/// its allocations at most. Blocks that were sampled before keep what they stand for.
+pub fn set_sample_interval(bytes: u64) {
+    countdown::set_mean(bytes);
+}
+
+/// What was allocated since the program began and what of it is in use, by stack and by size: the
+/// sample types are `alloc_objects`/`count`, `alloc_space`/`bytes`, `inuse_objects`/`count` and
+/// `inuse_space`/`bytes`, the last of which viewers show.
+///
+/// # Errors
+///
+/// [`ErrorKind::Unsupported`] where no [`Allocator`] has given anything out: it is not the
+/// program's `#[global_allocator]`.
+pub fn profile() -> Result<Profile> {
+    // At least one block, which nobody leaves out.
+    drop(std::hint::black_box(Box::new(0_u8)));
+    if !countdown::has_begun() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "there is no heap profile: the program's #[global_allocator] is no \
+             sigprof::heap::Allocator",
+        ));
+    }
+    Ok(report::profile())
+}

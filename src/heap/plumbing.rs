@@ -1,0 +1,99 @@
+//! The frames between a function that asks for memory and the allocator: leaf frames that say no
+//! more than that something was allocated.
+#![forbid(unsafe_code)]
+
+use crate::profile::{Location, Profile};
+
+/// What the names of such functions begin with, with or without a `<` in front.
+const BEGINNINGS: [&str; 5] = [
+    "__rust_",
+    "__rustc::__rust_",
+    "alloc::alloc::",
+    "alloc::raw_vec::",
+    "sigprof::heap::",
+];
+
+/// The same for readers of the file, which drop the frames that match it and those that are called
+/// by them (profile.proto's `drop_frames`).
+pub(super) fn drop_frames() -> String {
+    format!("<?({}).*", BEGINNINGS.join("|"))
+}
+
+/// Functions of the crate `alloc` that do nothing but give out room, or a value in it.
+const CONSTRUCTORS: [&str; 10] = [
+    "from_elem",
+    "new",
+    "new_in",
+    "new_uninit",
+    "new_uninit_in",
+    "reserve",
+    "to_vec",
+    "to_vec_in",
+    "with_capacity",
+    "with_capacity_in",
+];
+
+/// Whether a function of this name is one of them. The constructors are so at the leaf alone: some
+/// call functions of the program's, which may allocate, too.
+fn is_plumbing(name: &str) -> bool {
+    let bare = name.strip_prefix('<').unwrap_or(name);
+    let is_of_alloc = bare.starts_with("alloc::") || bare.contains(" as alloc::");
+    let is_constructor = |last: &str| is_of_alloc && CONSTRUCTORS.contains(&last);
+    let mut beginnings = BEGINNINGS.iter();
+    beginnings.any(|beginning| bare.starts_with(beginning))
+        || bare.rsplit("::").next().is_some_and(is_constructor)
+}
+
+/// Takes these functions off the leaf's end of each location's lines. For each location, whether it
+/// was all of such.
+pub(super) fn take_off(profile: &mut Profile) -> Vec<bool> {
+    let counts: Vec<usize> = (profile.locations().iter())
+        .map(|location| {
+            let names = location.lines.iter();
+            let names = names.map(|line| profile.string(profile.function(line.function).name));
+            names.take_while(|name| is_plumbing(name)).count()
+        })
+        .collect();
+    let locations = profile.locations_mut().iter_mut().zip(counts);
+    let take_off = |(location, count): (&mut Location, usize)| match count {
+        0 => false,
+        _ if count == location.lines.len() => true,
+        _ => {
+            location.lines.drain(..count);
+            false
+        }
+    };
+    locations.map(take_off).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_allocates_for_others_is_told_from_them() {
+        for name in [
+            "__rustc::__rust_alloc",
+            "__rust_realloc",
+            "<sigprof::heap::allocator::Allocator<A> as core::alloc::global::GlobalAlloc>::alloc",
+            "<alloc::raw_vec::RawVecInner>::try_allocate_in",
+            "alloc::raw_vec::RawVecInner<A>::with_capacity_in",
+            "alloc::vec::Vec<T>::with_capacity",
+            "<u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem",
+            "alloc::vec::from_elem",
+            "alloc::boxed::Box<T>::new",
+        ] {
+            assert!(is_plumbing(name), "{name}");
+        }
+        for name in [
+            "alloc::vec::Vec<T,A>::push",
+            "program::new",
+            "program::with_capacity",
+            "core::iter::traits::iterator::Iterator::collect",
+            "sigprof::symbolize::add_names",
+            "",
+        ] {
+            assert!(!is_plumbing(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What is done when a block is sampled, and when a sampled one is freed.
+#![forbid(unsafe_code)]
+
+use super::live::{self, Sample};
+use super::{countdown, filter, forks, sites, stack};
+use crate::sys::arch::Registers;
+use crate::sys::signal::ErrnoGuard;
+
+/// Counts a block that the countdown has not passed, on the way back from the allocator's function
+/// with these registers.
+pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
+    let Some(mean) = countdown::due(size) else {
+        return;
+    };
+    let size = size as u64;
+    inside(|| {
+        if !forks::is_whole() {
+            return;
+        }
+        let count = |stack: &[u64]| sites::count_allocated(stack, size, mean);
+        let Some(site) = stack::walk(registers, count).flatten() else {
+            return;
+        };
+        match live::insert(block, Sample { site, size }) {
+            true => filter::add(block),
+            // There is no memory to wait for its end in.
+            false => sites::count_freed(site, size),
+        }
+    });
+}
+
+/// Takes a block that may be sampled out of the live set, before it is freed or reallocated.
+pub(super) fn take(block: *const u8) -> Option<Sample> {
+    // What the profile itself frees, it has allocated without a sample.
+    if countdown::is_inside() || !filter::may_be_sampled(block) {
+        return None;
+    }
+    inside(|| {
+        if !forks::is_whole() {
+            return None;
+        }
+        let sample = live::remove(block)?;
+        filter::remove(block);
+        Some(sample)
+    })
+}
+
+/// Puts a block back that could not be reallocated.
+pub(super) fn put_back(block: *const u8, sample: Sample) {
+    inside(|| match live::insert(block, sample) {
+        true => filter::add(block),
+        false => sites::count_freed(sample.site, sample.size),
+    });
+}
+
+/// Counts a block that was taken out and is freed.
+pub(super) fn freed(sample: Sample) {
+    inside(|| sites::count_freed(sample.site, sample.size));
+}
+
+/// Counts a block that may be sampled, and is about to be freed.
+#[cold]
+#[inline(never)]
+pub(super) fn free(block: *const u8) {
+    if let Some(sample) = take(block) {
+        freed(sample);
+    }
+}
+
+fn inside<T>(work: impl FnOnce() -> T) -> T {
+    let _errno = ErrnoGuard::new();
+    countdown::without_samples(work)
+}

@@ -1,0 +1,215 @@
+//! Where blocks were allocated, and how many of each size.
+#![forbid(unsafe_code)]
+
+use std::hash::BuildHasher;
+
+use crossbeam_utils::CachePadded;
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::profile::SliceTable;
+use crate::sys::fork_mutex::{ForkMutex, Held};
+
+/// Parts of the table, by stack: threads that sample different ones seldom wait for each other.
+const PARTS: usize = 16;
+
+static SITES: [CachePadded<ForkMutex<Option<Sites>>>; PARTS] =
+    [const { CachePadded::new(ForkMutex::new(None)) }; PARTS];
+
+/// A site, by the number of its part and its place there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct SiteId(u32);
+
+/// Sampled blocks and their bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Blocks {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+}
+
+impl Blocks {
+    fn add(&mut self, size: u64) {
+        self.objects += 1;
+        self.bytes += size;
+    }
+
+    pub(super) fn plus(self, others: Self) -> Self {
+        Self {
+            objects: self.objects + others.objects,
+            bytes: self.bytes + others.bytes,
+        }
+    }
+
+    /// These without those of `others`.
+    pub(super) fn minus(self, others: Self) -> Self {
+        Self {
+            objects: self.objects.saturating_sub(others.objects),
+            bytes: self.bytes.saturating_sub(others.bytes),
+        }
+    }
+}
+
+/// What was sampled of one stack and one class of sizes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Site {
+    /// The stack, by its number in the part.
+    stack: u32,
+    /// The class of the blocks' sizes.
+    pub(super) class: u64,
+    /// The mean interval that the blocks were sampled with.
+    pub(super) mean: u64,
+    pub(super) allocated: Blocks,
+    pub(super) freed: Blocks,
+}
+
+/// Part of the table.
+#[derive(Debug, Default)]
+struct Sites {
+    /// Words of stacks.
+    stacks: SliceTable<u64>,
+    sites: Vec<Site>,
+    /// Places in `sites`.
+    index: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+/// The class of a size. Sizes of one class are the same, or above 1 KiB differ by less than 1 in
+/// 64, so that a stack has a bounded number of sites, and what samples stand for is the same for
+/// one size as for the mean of a class.
+fn class(size: u64) -> u64 {
+    let bits = (u64::BITS - size.leading_zeros()).saturating_sub(7);
+    match size < 1024 {
+        true => size,
+        false => size >> bits << bits,
+    }
+}
+
+impl Sites {
+    /// The place of a site, which is added if it is new; `None` where there is no memory for it.
+    fn find_or_add(&mut self, stack: &[u64], size: u64, mean: u64) -> Option<usize> {
+        // Without an end of the process where there is no room.
+        self.stacks.try_reserve(1, stack.len()).ok()?;
+        self.sites.try_reserve(1).ok()?;
+        let Self {
+            stacks,
+            sites,
+            index,
+            hasher,
+        } = self;
+        let hash = |key: &(u32, u64, u64)| hasher.hash_one(key);
+        let hash_of = |sites: &[Site], place: u32| hash(&sites[place as usize].key());
+        index.try_reserve(1, |&place| hash_of(sites, place)).ok()?;
+        let key = (stacks.intern(stack), class(size), mean);
+        let known = index.find(hash(&key), |&place| sites[place as usize].key() == key);
+        if let Some(&place) = known {
+            return Some(place as usize);
+        }
+        let place = sites.len();
+        sites.push(Site {
+            stack: key.0,
+            class: key.1,
+            mean,
+            allocated: Blocks::default(),
+            freed: Blocks::default(),
+        });
+        index.insert_unique(hash(&key), place as u32, |&place| hash_of(sites, place));
+        Some(place)
+    }
+}
+
+impl Site {
+    fn key(&self) -> (u32, u64, u64) {
+        (self.stack, self.class, self.mean)
+    }
+}
+
+/// Counts a sampled block, allocated by a stack of these words. `None` where there is no memory to
+/// count it in.
+pub(super) fn count_allocated(stack: &[u64], size: u64, mean: u64) -> Option<SiteId> {
+    let part = part_of(stack);
+    let mut sites = SITES[part].lock();
+    let sites = sites.get_or_insert_default();
+    let place = sites.find_or_add(stack, size, mean)?;
+    let id = u32::try_from(place * PARTS + part).ok()?;
+    sites.sites[place].allocated.add(size);
+    Some(SiteId(id))
+}
+
+/// Counts that a sampled block of a site was freed.
+pub(super) fn count_freed(SiteId(id): SiteId, size: u64) {
+    let (place, part) = (id as usize / PARTS, id as usize % PARTS);
+    if let Some(sites) = &mut *SITES[part].lock() {
+        sites.sites[place].freed.add(size);
+    }
+}
+
+fn part_of(stack: &[u64]) -> usize {
+    let mix =
+        |hash: u64, word: &u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    (stack.iter().fold(0, mix) >> 32) as usize % PARTS
+}
+
+/// Calls `see` with all sites and the words of their stacks, some at a time: whoever allocates
+/// meanwhile waits for microseconds.
+pub(super) fn each(mut see: impl FnMut(&[u64], Site)) {
+    /// Sites that are copied at once, and words of their stacks, so that allocating threads wait
+    /// for some 20 µs.
+    const AT_ONCE: usize = 256;
+    const WORDS_AT_ONCE: usize = 16 * 1024;
+    let mut words: Vec<u64> = Vec::with_capacity(2 * WORDS_AT_ONCE);
+    let mut copied: Vec<(usize, Site)> = Vec::with_capacity(AT_ONCE);
+    for part in &SITES {
+        let mut next = 0;
+        loop {
+            words.clear();
+            copied.clear();
+            super::countdown::without_samples(|| {
+                let sites = part.lock();
+                let Some(sites) = &*sites else { return };
+                for site in sites.sites.iter().skip(next).take(AT_ONCE) {
+                    if words.len() > WORDS_AT_ONCE {
+                        break;
+                    }
+                    words.extend_from_slice(sites.stacks.get(site.stack));
+                    copied.push((words.len(), *site));
+                }
+            });
+            if copied.is_empty() {
+                break;
+            }
+            next += copied.len();
+            let mut begin = 0;
+            for &(end, site) in &copied {
+                see(&words[begin..end], site);
+                begin = end;
+            }
+        }
+    }
+}
+
+/// The table's mutexes, which a fork holds.
+pub(super) fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
+    SITES.iter().map(|part| &**part as &dyn Held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_a_class_are_nearly_the_same() {
+        let mut classes = 0;
+        let mut last = 0;
+        for size in 1..1_000_000 {
+            let class = class(size);
+            assert!(
+                class <= size && size - class <= size / 64,
+                "{size}: {class}"
+            );
+            classes += u64::from(class != last);
+            last = class;
+        }
+        assert!(classes < 1024 + 10 * 64, "{classes}");
+        assert_eq!(class(u64::MAX), 127 << 57);
+        assert_eq!(class(1), 1);
+    }
+}

@@ -1,0 +1,293 @@
+//! The stack of the thread that allocates.
+//!
+//! It is walked by the unwinder of the CPU profiler, with a snapshot of the loaded modules that the
+//! threads which sample keep up to date themselves.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::countdown::without_samples;
+use crate::aggregate::Layouts;
+use crate::ring::MAX_DEPTH;
+use crate::sys::arch::Registers;
+use crate::sys::clock::Clock;
+use crate::sys::fork_mutex::{ForkMutex, Held};
+use crate::sys::maps::Maps;
+use crate::sys::modules::{self, Generation};
+use crate::sys::stack::Stack;
+use crate::sys::thread::current_tid;
+use crate::sys::thread_stack::BoundsPlace;
+use crate::unwind::{Cache, Snapshot, Subject};
+
+/// How many threads can walk at once. Others wait for microseconds.
+const BENCHES: usize = 32;
+
+/// Between two looks whether modules have come or gone, in nanoseconds.
+const LOOK_SPACING_NS: u64 = 10_000_000;
+
+/// Between two snapshots for the sake of stacks that end too early although no module has come: a
+/// just-in-time compiler's code is in no list of the loader's.
+const GUESS_SPACING_NS: u64 = 1_000_000_000;
+
+/// Bytes of unwind data that a walk without their table pays for: a walk by framehop takes some
+/// microseconds more, and compiling 512 KiB some milliseconds. So compiling takes no longer than
+/// what was lost by not having done it.
+const WORTH_OF_WALK: usize = 1024;
+
+static BENCHES_OF_ALL: [Bench; BENCHES] = [const { Bench::new() }; BENCHES];
+static VIEWS: ForkMutex<Views> = ForkMutex::new(Views {
+    current: None,
+    layouts: None,
+    guessed_ns: 0,
+});
+
+/// Counts views, so that a bench knows whether it has the last one.
+static VERSION: AtomicU32 = AtomicU32::new(0);
+/// When modules are to be looked at again.
+static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
+static PID: AtomicI32 = AtomicI32::new(0);
+/// One more than the place of the bounds of threads' stacks; 0 while that is not known.
+static BOUNDS: AtomicUsize = AtomicUsize::new(0);
+/// How many threads may still be asked for it.
+static TRIES_FOR_BOUNDS: AtomicU32 = AtomicU32::new(8);
+
+/// What is loaded, as threads see it.
+#[derive(Debug)]
+struct View {
+    snapshot: Snapshot,
+    /// The layout that its addresses are of.
+    layout: u32,
+    generation: Generation,
+    /// Walks that were made with it.
+    walks: AtomicU32,
+    /// A thread makes tables of rules.
+    is_compiling: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Views {
+    current: Option<Arc<View>>,
+    layouts: Option<Layouts>,
+    guessed_ns: u64,
+}
+
+/// What a walk takes.
+struct Bench {
+    is_taken: AtomicBool,
+    tools: UnsafeCell<Option<Box<Tools>>>,
+}
+
+// SAFETY: only the thread that has taken the bench touches the tools.
+unsafe impl Sync for Bench {}
+
+struct Tools {
+    cache: Cache,
+    stack: Stack,
+    /// The version of `view`, and that.
+    version: u32,
+    view: Option<Arc<View>>,
+    /// The layout with how the stack ended, and then its return addresses.
+    words: [u64; MAX_DEPTH + 1],
+}
+
+impl Bench {
+    const fn new() -> Self {
+        Self {
+            is_taken: AtomicBool::new(false),
+            tools: UnsafeCell::new(None),
+        }
+    }
+
+    /// Works with the bench's tools, if nobody else does.
+    fn try_work<T>(&self, work: impl FnOnce(&mut Tools) -> T) -> Option<Option<T>> {
+        if self.is_taken.load(Ordering::Relaxed) || self.is_taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the bench was taken by this thread just now.
+        let tools = unsafe { &mut *self.tools.get() };
+        if tools.is_none() {
+            *tools = Tools::new();
+        }
+        let done = tools.as_deref_mut().map(work);
+        self.is_taken.store(false, Ordering::Release);
+        Some(done)
+    }
+}
+
+impl Tools {
+    fn new() -> Option<Box<Self>> {
+        Some(Box::new(Self {
+            cache: Cache::new(),
+            stack: Stack::new().ok()?,
+            version: 0,
+            view: None,
+            words: [0; MAX_DEPTH + 1],
+        }))
+    }
+
+    /// Walks; whether a newer view could do better.
+    fn walk(&mut self, registers: Registers) -> Option<(usize, bool)> {
+        let Self {
+            cache,
+            stack,
+            view,
+            words,
+            ..
+        } = self;
+        let view = view.as_deref()?;
+        let subject = Subject {
+            pid: PID.load(Ordering::Relaxed),
+            bounds: (BOUNDS.load(Ordering::Relaxed).checked_sub(1)).map(BoundsPlace::from_index),
+        };
+        let mut unwound = None;
+        // SAFETY: the stack is the bench's, which this thread has taken, and unwinding returns.
+        unsafe {
+            stack.run(|| {
+                unwound = Some(view.snapshot.unwind(registers, subject, cache, words));
+            });
+        }
+        let unwound = unwound?;
+        // The first frame is the allocator's own. What comes in its place is no address.
+        words[0] = u64::from(view.layout) | (unwound.reason as u64) << 32;
+        let is_outdated = unwound.reason.may_be_outdated() || unwound.unknown_stack;
+        Some((unwound.depth.max(1), is_outdated))
+    }
+
+    /// Takes the last view, if this is another one.
+    fn update(&mut self) {
+        if self.version != VERSION.load(Ordering::Acquire) || self.view.is_none() {
+            let views = VIEWS.lock();
+            self.version = VERSION.load(Ordering::Relaxed);
+            self.view.clone_from(&views.current);
+        }
+    }
+}
+
+/// Makes ready for the first walk.
+pub(super) fn begin() {
+    PID.store(std::process::id() as i32, Ordering::Relaxed);
+}
+
+/// Goes on in a forked child, which has no other threads.
+pub(super) fn begin_in_child() {
+    begin();
+    for bench in &BENCHES_OF_ALL {
+        if bench.is_taken.load(Ordering::Relaxed) {
+            // SAFETY: whoever had taken it is not in this process. What was in use is left as it
+            // is.
+            unsafe { bench.tools.get().write(None) };
+            bench.is_taken.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Calls `count` with the stack that leads to these registers: a word with the layout and how the
+/// stack ended, and then return addresses, beginning with that of the frame of the registers.
+///
+/// Called within [`without_samples`].
+pub(super) fn walk<T>(registers: Registers, count: impl FnOnce(&[u64]) -> T) -> Option<T> {
+    find_bounds();
+    let mut count = Some(count);
+    let mut work = |tools: &mut Tools| {
+        let now_ns = Clock::MONOTONIC.now_ns().unwrap_or(0);
+        if now_ns >= NEXT_LOOK_NS.load(Ordering::Relaxed) {
+            look(now_ns, false);
+        }
+        tools.update();
+        let (mut depth, is_outdated) = tools.walk(registers)?;
+        if is_outdated && look(now_ns, true) {
+            tools.update();
+            depth = tools.walk(registers)?.0;
+        }
+        if let Some(view) = &tools.view {
+            view.compile();
+        }
+        Some(count.take()?(&tools.words[..depth]))
+    };
+    let first = (std::ptr::from_ref(&registers).addr() >> 12) % BENCHES;
+    loop {
+        for i in 0..BENCHES {
+            let bench = &BENCHES_OF_ALL[(first + i) % BENCHES];
+            if let Some(done) = bench.try_work(&mut work) {
+                return done.flatten();
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+impl View {
+    /// Makes the tables of rules that walks have missed for long enough.
+    fn compile(&self) {
+        let walks = self.walks.fetch_add(1, Ordering::Relaxed) as usize;
+        // A child that was forked meanwhile has nobody who goes on.
+        if walks % 64 == 63 && !self.is_compiling.swap(true, Ordering::Acquire) {
+            self.snapshot.compile_wanted(walks * WORTH_OF_WALK);
+            self.is_compiling.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Looks whether modules have come or gone, or guesses so, and makes a new view. Whether there is
+/// one.
+fn look(now_ns: u64, is_guess: bool) -> bool {
+    let mut views = VIEWS.lock();
+    NEXT_LOOK_NS.store(now_ns + LOOK_SPACING_NS, Ordering::Relaxed);
+    let generation = Generation::now();
+    let is_known = (views.current.as_ref()).is_some_and(|view| view.generation == generation);
+    if is_known {
+        if !is_guess || now_ns < views.guessed_ns + GUESS_SPACING_NS {
+            return false;
+        }
+        views.guessed_ns = now_ns;
+    }
+    let Ok(maps) = Maps::read() else { return false };
+    let Views {
+        current, layouts, ..
+    } = &mut *views;
+    let layouts = layouts.get_or_insert_default();
+    let last = current.as_deref().map(|view| &view.snapshot);
+    let known = last.map_or(&[][..], Snapshot::modules);
+    let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
+    let epoch = last.map_or(1, |last| last.epoch() + 1);
+    layouts.observe(epoch, loaded.iter().map(|module| &module.object));
+    let snapshot = Snapshot::new(epoch, loaded, &maps, last, known);
+    *current = Some(Arc::new(View {
+        layout: layouts.of_epoch(epoch),
+        snapshot,
+        generation,
+        walks: AtomicU32::new(0),
+        is_compiling: AtomicBool::new(false),
+    }));
+    VERSION.fetch_add(1, Ordering::Release);
+    true
+}
+
+/// Finds out where threads keep the bounds of their stacks.
+fn find_bounds() {
+    if BOUNDS.load(Ordering::Relaxed) != 0 || TRIES_FOR_BOUNDS.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    // The main thread's stack is known from the maps.
+    if current_tid() == PID.load(Ordering::Relaxed) {
+        return;
+    }
+    match BoundsPlace::find() {
+        Some(place) => BOUNDS.store(place.index() + 1, Ordering::Relaxed),
+        None => {
+            let less = |tries: u32| tries.checked_sub(1);
+            let _ = TRIES_FOR_BOUNDS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+}
+
+/// What the addresses of all stacks so far are of.
+pub(super) fn layouts() -> Layouts {
+    without_samples(|| VIEWS.lock().layouts.clone()).unwrap_or_default()
+}
+
+/// The mutexes that a fork holds.
+pub(super) fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
+    std::iter::once(&VIEWS as &dyn Held)
+}

@@ -1,0 +1,117 @@
+//! The moments at which an allocator is called that ordinary code is not.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+
+use sigprof::heap;
+
+/// Bytes in use of blocks of one size.
+fn in_use(size: i64) -> i64 {
+    let profile = heap::profile().unwrap();
+    let is_size = |label: &sigprof::profile::Label| match label.value {
+        sigprof::profile::LabelValue::Num { value, .. } => value == size,
+        sigprof::profile::LabelValue::Str(_) => false,
+    };
+    let samples = profile.samples().filter(|s| s.labels.iter().any(is_size));
+    samples.map(|sample| sample.values[3]).sum()
+}
+
+#[test]
+fn a_thread_allocates_and_frees_until_its_last_destructor() {
+    struct Late(Vec<u8>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            // Other thread-locals may be gone, those of the standard library as well.
+            black_box(vec![0_u8; 30_011]);
+            KEPT.lock().unwrap().push(vec![0; 30_013]);
+        }
+    }
+    thread_local! { static LATE: RefCell<Option<Late>> = const { RefCell::new(None) }; }
+    static KEPT: std::sync::Mutex<Vec<Vec<u8>>> = std::sync::Mutex::new(Vec::new());
+
+    heap::set_sample_interval(1);
+    for _ in 0..10 {
+        let thread = std::thread::spawn(|| {
+            LATE.set(Some(Late(vec![0; 30_017])));
+            LATE.with_borrow(|late| black_box(late.as_ref().map(|late| late.0.len())));
+        });
+        thread.join().unwrap();
+    }
+    heap::set_sample_interval(0);
+    assert_eq!([30_011, 30_013, 30_017].map(in_use), [0, 300_130, 0]);
+}
+
+#[test]
+fn a_forked_child_goes_on_with_a_copy() {
+    heap::set_sample_interval(1);
+    let before = vec![0_u8; 30_011];
+    // Others allocate and free all the time, so that locks are held while the process forks.
+    let stop = &std::sync::atomic::AtomicBool::new(false);
+    struct Stop<'s>(&'s std::sync::atomic::AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    std::thread::scope(|scope| {
+        let _stop = Stop(stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    black_box(vec![0_u8; 100]);
+                }
+            });
+        }
+        for _ in 0..10 {
+            // SAFETY: the child allocates, as the C library lets it, and ends itself.
+            let pid = unsafe { libc::fork() };
+            assert!(pid >= 0);
+            if pid == 0 {
+                // SAFETY: it ends this process alone, and within a time.
+                unsafe { libc::alarm(60) };
+                let new = vec![0_u8; 30_013];
+                // Names take many blocks.
+                heap::set_sample_interval(0);
+                let is_right = [30_011, 30_013].map(counted) == [1, 1];
+                drop(new);
+                let is_right = is_right && counted(30_013) == 0;
+                // SAFETY: as above.
+                unsafe { libc::_exit(i32::from(!is_right)) };
+            }
+            let mut status = 0;
+            // SAFETY: the place for the status outlives the call.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert_eq!(status, 0);
+        }
+    });
+    heap::set_sample_interval(0);
+    assert_eq!(in_use(30_011), 30_011);
+    drop(before);
+}
+
+/// Blocks of a size in use.
+fn counted(size: i64) -> i64 {
+    in_use(size) / size
+}
+
+#[test]
+fn cpu_and_heap_profiles_are_taken_at_once() {
+    heap::set_sample_interval(1);
+    let recording = sigprof::cpu::Profiler::new()
+        .frequency_hz(1000)
+        .start()
+        .unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for i in 0..20_000 {
+                    black_box(vec![i as u8; 1 + i % 3000]);
+                }
+            });
+        }
+    });
+    drop(recording.stop().unwrap());
+    heap::set_sample_interval(0);
+    let profile = heap::profile().unwrap();
+    assert!(profile.total(0) >= 160_000);
+}
