@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{countdown, live, sites, stack};
-use crate::sys::fork_mutex::{Held, around_forks, hold_all, let_go_of_all};
+use crate::sys::fork::{Hooks, around_forks};
+use crate::sys::fork_mutex::{Held, hold_all, let_go_of_all};
 use crate::sys::per_process::PerProcess;
 
 /// There in a process whose profile is whole: whoever makes a child without the C library's `fork`
@@ -12,20 +13,30 @@ use crate::sys::per_process::PerProcess;
 static IS_WHOLE: PerProcess<()> = PerProcess::new();
 static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Whether there is a profile to be used in this process. It is made ready by the first call;
-/// another thread that calls meanwhile hears that there is none.
+/// Whether there is a profile to be used in this process.
 pub(super) fn is_whole() -> bool {
-    IS_WHOLE.get().is_some() || begin()
+    IS_WHOLE.get().is_some()
 }
 
+/// Makes the profile ready. Called by the first thread that allocates, before anybody else has
+/// functions called around a fork: those are called first, and may wait for a thread that
+/// allocates.
 #[cold]
-fn begin() -> bool {
+pub(super) fn begin() {
     if IS_BEGUN.swap(true, Ordering::Relaxed) {
-        return false;
+        return;
     }
     stack::begin();
-    // In a child the last hook makes again what is there now.
-    IS_WHOLE.get_or_make(|| ()).is_ok() && around_forks(prepare, in_parent, in_child).is_ok()
+    let hooks = Hooks {
+        is_interrupted: countdown::is_inside,
+        before: || hold_all(mutexes()),
+        in_parent: || let_go_of_all(mutexes()),
+        in_child,
+    };
+    if around_forks(hooks).is_ok() {
+        // In a child the hook makes again what is there now.
+        let _ = IS_WHOLE.get_or_make(|| ());
+    }
 }
 
 fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
@@ -34,24 +45,10 @@ fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
         .chain(live::mutexes())
 }
 
-/// A signal's handler that forks may have interrupted the profile's own work on this thread, which
-/// holds a mutex then: none is taken, and the child has no profile.
-extern "C" fn prepare() {
-    if !countdown::is_inside() {
-        hold_all(mutexes());
-    }
-}
-
-extern "C" fn in_parent() {
-    if !countdown::is_inside() {
-        let_go_of_all(mutexes());
-    }
-}
-
-extern "C" fn in_child() {
-    if !countdown::is_inside() {
-        stack::begin_in_child();
-        let_go_of_all(mutexes());
-        let _ = IS_WHOLE.get_or_make(|| ());
-    }
+/// A child of a signal's handler that had interrupted the profile's own work comes not here, and
+/// has no profile: that thread may have held a mutex.
+fn in_child() {
+    stack::begin_in_child();
+    let_go_of_all(mutexes());
+    let _ = IS_WHOLE.get_or_make(|| ());
 }

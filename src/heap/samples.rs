@@ -9,6 +9,9 @@ use crate::sys::signal::ErrnoGuard;
 /// Counts a block that the countdown has not passed, on the way back from the allocator's function
 /// with these registers.
 pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
+    if !countdown::has_begun() {
+        inside(forks::begin);
+    }
     let Some(mean) = countdown::due(size) else {
         return;
     };

@@ -12,13 +12,14 @@ use crate::aggregate::Layouts;
 use crate::ring::MAX_DEPTH;
 use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
+use crate::sys::fork::try_holding_off_forks;
 use crate::sys::fork_mutex::{ForkMutex, Held};
 use crate::sys::maps::Maps;
 use crate::sys::modules::{self, Generation};
 use crate::sys::stack::Stack;
 use crate::sys::thread::current_tid;
 use crate::sys::thread_stack::BoundsPlace;
-use crate::unwind::{Cache, Snapshot, Subject};
+use crate::unwind::{Cache, Snapshot, StopReason, Subject};
 
 /// How many threads can walk at once. Others wait for microseconds.
 const BENCHES: usize = 32;
@@ -36,11 +37,19 @@ const GUESS_SPACING_NS: u64 = 1_000_000_000;
 const WORTH_OF_WALK: usize = 1024;
 
 static BENCHES_OF_ALL: [Bench; BENCHES] = [const { Bench::new() }; BENCHES];
+/// Held for moments, and not while the loader is asked: a thread may allocate that holds a lock of
+/// the loader's.
 static VIEWS: ForkMutex<Views> = ForkMutex::new(Views {
     current: None,
     layouts: None,
     guessed_ns: 0,
 });
+
+/// A thread looks what is loaded, and others do not wait for it.
+static IS_LOOKING: AtomicBool = AtomicBool::new(false);
+
+/// How often a thread tries that has no view at all, while another one makes the first.
+const TRIES_FOR_VIEW: usize = 1000;
 
 /// Counts views, so that a bench knows whether it has the last one.
 static VERSION: AtomicU32 = AtomicU32::new(0);
@@ -126,8 +135,9 @@ impl Tools {
         }))
     }
 
-    /// Walks; whether a newer view could do better.
-    fn walk(&mut self, registers: Registers) -> Option<(usize, bool)> {
+    /// Walks: how many words the stack has, and whether a newer view could do better. Without a
+    /// view the stack is one that ends at once.
+    fn walk(&mut self, registers: Registers) -> (usize, bool) {
         let Self {
             cache,
             stack,
@@ -135,23 +145,26 @@ impl Tools {
             words,
             ..
         } = self;
-        let view = view.as_deref()?;
+        let Some(view) = view.as_deref() else {
+            words[0] = (StopReason::NoUnwindData as u64) << 32;
+            return (1, false);
+        };
         let subject = Subject {
             pid: PID.load(Ordering::Relaxed),
             bounds: (BOUNDS.load(Ordering::Relaxed).checked_sub(1)).map(BoundsPlace::from_index),
         };
-        let mut unwound = None;
+        let mut walked = (1, false);
         // SAFETY: the stack is the bench's, which this thread has taken, and unwinding returns.
         unsafe {
             stack.run(|| {
-                unwound = Some(view.snapshot.unwind(registers, subject, cache, words));
+                let unwound = view.snapshot.unwind(registers, subject, cache, words);
+                // The first frame is the allocator's own. What comes in its place is no address.
+                words[0] = u64::from(view.layout) | (unwound.reason as u64) << 32;
+                let is_outdated = unwound.reason.may_be_outdated() || unwound.unknown_stack;
+                walked = (unwound.depth.max(1), is_outdated);
             });
         }
-        let unwound = unwound?;
-        // The first frame is the allocator's own. What comes in its place is no address.
-        words[0] = u64::from(view.layout) | (unwound.reason as u64) << 32;
-        let is_outdated = unwound.reason.may_be_outdated() || unwound.unknown_stack;
-        Some((unwound.depth.max(1), is_outdated))
+        walked
     }
 
     /// Takes the last view, if this is another one.
@@ -172,6 +185,7 @@ pub(super) fn begin() {
 /// Goes on in a forked child, which has no other threads.
 pub(super) fn begin_in_child() {
     begin();
+    IS_LOOKING.store(false, Ordering::Relaxed);
     for bench in &BENCHES_OF_ALL {
         if bench.is_taken.load(Ordering::Relaxed) {
             // SAFETY: whoever had taken it is not in this process. What was in use is left as it
@@ -195,10 +209,18 @@ pub(super) fn walk<T>(registers: Registers, count: impl FnOnce(&[u64]) -> T) -> 
             look(now_ns, false);
         }
         tools.update();
-        let (mut depth, is_outdated) = tools.walk(registers)?;
+        for _ in 0..TRIES_FOR_VIEW {
+            if tools.view.is_some() {
+                break;
+            }
+            std::thread::yield_now();
+            look(now_ns, false);
+            tools.update();
+        }
+        let (mut depth, is_outdated) = tools.walk(registers);
         if is_outdated && look(now_ns, true) {
             tools.update();
-            depth = tools.walk(registers)?.0;
+            depth = tools.walk(registers).0;
         }
         if let Some(view) = &tools.view {
             view.compile();
@@ -218,49 +240,74 @@ pub(super) fn walk<T>(registers: Registers, count: impl FnOnce(&[u64]) -> T) -> 
 }
 
 impl View {
-    /// Makes the tables of rules that walks have missed for long enough.
+    /// Makes the tables of rules that walks have missed for long enough, for which files of the
+    /// modules may be opened. As [`look`] it waits for nobody.
     fn compile(&self) {
         let walks = self.walks.fetch_add(1, Ordering::Relaxed) as usize;
         // A child that was forked meanwhile has nobody who goes on.
         if walks % 64 == 63 && !self.is_compiling.swap(true, Ordering::Acquire) {
-            self.snapshot.compile_wanted(walks * WORTH_OF_WALK);
+            let compile = || self.snapshot.compile_wanted(walks * WORTH_OF_WALK);
+            let _ = try_holding_off_forks(compile);
             self.is_compiling.store(false, Ordering::Release);
         }
     }
 }
 
 /// Looks whether modules have come or gone, or guesses so, and makes a new view. Whether there is
-/// one.
+/// one. Nobody waits here for another thread that may wait for the loader: the calling thread may
+/// hold the loader's lock.
 fn look(now_ns: u64, is_guess: bool) -> bool {
-    let mut views = VIEWS.lock();
-    NEXT_LOOK_NS.store(now_ns + LOOK_SPACING_NS, Ordering::Relaxed);
-    let generation = Generation::now();
-    let is_known = (views.current.as_ref()).is_some_and(|view| view.generation == generation);
-    if is_known {
-        if !is_guess || now_ns < views.guessed_ns + GUESS_SPACING_NS {
-            return false;
-        }
-        views.guessed_ns = now_ns;
+    if IS_LOOKING.swap(true, Ordering::Acquire) {
+        return false;
     }
-    let Ok(maps) = Maps::read() else { return false };
-    let Views {
-        current, layouts, ..
-    } = &mut *views;
-    let layouts = layouts.get_or_insert_default();
+    let is_new = look_alone(now_ns, is_guess);
+    IS_LOOKING.store(false, Ordering::Release);
+    is_new
+}
+
+fn look_alone(now_ns: u64, is_guess: bool) -> bool {
+    let Some(generation) = try_holding_off_forks(Generation::now) else {
+        return false;
+    };
+    NEXT_LOOK_NS.store(now_ns + LOOK_SPACING_NS, Ordering::Relaxed);
+    let current = {
+        let mut views = VIEWS.lock();
+        let current = views.current.clone();
+        if (current.as_ref()).is_some_and(|view| view.generation == generation) {
+            if !is_guess || now_ns < views.guessed_ns + GUESS_SPACING_NS {
+                return false;
+            }
+            views.guessed_ns = now_ns;
+        }
+        current
+    };
     let last = current.as_deref().map(|view| &view.snapshot);
     let known = last.map_or(&[][..], Snapshot::modules);
-    let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
+    let see = || {
+        let maps = Maps::read().ok()?;
+        let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
+        Some((maps, loaded))
+    };
+    let Some((maps, loaded)) = try_holding_off_forks(see).flatten() else {
+        return false;
+    };
     let epoch = last.map_or(1, |last| last.epoch() + 1);
-    layouts.observe(epoch, loaded.iter().map(|module| &module.object));
+    let objects: Vec<_> = (loaded.iter().map(|module| module.object.clone())).collect();
     let snapshot = Snapshot::new(epoch, loaded, &maps, last, known);
-    *current = Some(Arc::new(View {
+    let mut views = VIEWS.lock();
+    let layouts = views.layouts.get_or_insert_default();
+    layouts.observe(epoch, objects.iter());
+    let view = View {
         layout: layouts.of_epoch(epoch),
         snapshot,
         generation,
         walks: AtomicU32::new(0),
         is_compiling: AtomicBool::new(false),
-    }));
+    };
+    let gone = views.current.replace(Arc::new(view));
     VERSION.fetch_add(1, Ordering::Release);
+    drop(views);
+    drop(gone);
     true
 }
 

@@ -4,10 +4,10 @@
 //! has to run, no process id to be compared (a child can have its parent's id in a namespace of its
 //! own).
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::memory::Pages;
@@ -89,8 +89,27 @@ unsafe impl Sync for ForkLock {}
 static FORKS: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 /// Held for system calls alone: never while something is allocated, or another lock waited for.
 static FORKS_BRIEFLY: ForkLock = ForkLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
-static FORKS_WAIT: Once = Once::new();
+/// The code of the C library's refusal to call the functions below; 0 where it does.
+static REFUSED: OnceLock<i32> = OnceLock::new();
 static HAS_FORKED: AtomicBool = AtomicBool::new(false);
+/// What else is done around a fork.
+static HOOKS: OnceLock<Hooks> = OnceLock::new();
+
+thread_local! {
+    /// The calling thread holds [`FORKS`].
+    static HOLDS_OFF_FORKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What else is done around a fork.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hooks {
+    /// Whether a signal's handler forks that has interrupted what it must not wait for: then none
+    /// of the others is called.
+    pub(crate) is_interrupted: fn() -> bool,
+    pub(crate) before: fn(),
+    pub(crate) in_parent: fn(),
+    pub(crate) in_child: fn(),
+}
 
 /// Whether the process has forked through the C library since the first of the calls below.
 #[cfg(feature = "capi")]
@@ -104,16 +123,19 @@ impl ForkLock {
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
+    #[cfg(feature = "heap")]
+    fn try_lock(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { libc::pthread_mutex_trylock(self.0.get()) == 0 }
+    }
+
     fn unlock(&self) {
         // SAFETY: as above; the calling thread locked it.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
 
     fn hold<T>(&self, f: impl FnOnce() -> T) -> T {
-        FORKS_WAIT.call_once(|| {
-            // SAFETY: the hooks lock and unlock mutexes that are never destroyed.
-            unsafe { libc::pthread_atfork(Some(lock), Some(unlock_in_parent), Some(unlock)) };
-        });
+        see_forks();
         with_signals_blocked(|| {
             self.lock();
             let result = f();
@@ -123,26 +145,103 @@ impl ForkLock {
     }
 }
 
-extern "C" fn lock() {
+/// Has the C library call the functions below around each fork. The code of its refusal, or 0.
+fn see_forks() -> i32 {
+    *REFUSED.get_or_init(|| {
+        // SAFETY: the hooks lock and unlock mutexes that are never destroyed.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) }
+    })
+}
+
+/// Other hooks that are to be called.
+fn hooks() -> Option<&'static Hooks> {
+    HOOKS.get()
+}
+
+/// Whether a handler forks that must not wait. The same before and behind the fork.
+fn is_interrupted() -> bool {
+    hooks().is_some_and(|hooks| (hooks.is_interrupted)())
+}
+
+extern "C" fn before() {
+    if is_interrupted() {
+        return;
+    }
     FORKS.lock();
     FORKS_BRIEFLY.lock();
+    if let Some(hooks) = hooks() {
+        (hooks.before)();
+    }
 }
 
-extern "C" fn unlock_in_parent() {
+extern "C" fn in_parent() {
     HAS_FORKED.store(true, Ordering::Relaxed);
-    unlock();
+    unlock(|hooks| hooks.in_parent);
 }
 
-extern "C" fn unlock() {
+extern "C" fn in_child() {
+    unlock(|hooks| hooks.in_child);
+}
+
+fn unlock(hook: impl FnOnce(&Hooks) -> fn()) {
+    if is_interrupted() {
+        return;
+    }
+    if let Some(hooks) = hooks() {
+        hook(hooks)();
+    }
     FORKS_BRIEFLY.unlock();
     FORKS.unlock();
 }
 
+/// Has hooks called around each fork through the C library from now on, while other threads hold
+/// off no forks: who does so may wait for what `before` locks.
+///
+/// # Errors
+///
+/// Where the C library refuses it, for want of memory.
+#[cfg(feature = "heap")]
+pub(crate) fn around_forks(more: Hooks) -> io::Result<()> {
+    // Not between the functions of one fork.
+    holding_off_forks(|| HOOKS.get_or_init(|| more));
+    match see_forks() {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
 /// Runs `f` while no other thread forks through the C library: for what a child must not inherit
-/// half done, a lock that `f` takes or a file that it opens for a moment. Calls do not nest;
-/// signals wait, since a handler of the program's may fork, too.
+/// half done, a lock that `f` takes or a file that it opens for a moment. Calls nest. Signals wait,
+/// since a handler of the program's may fork, too.
 pub(crate) fn holding_off_forks<T>(f: impl FnOnce() -> T) -> T {
-    FORKS.hold(f)
+    match HOLDS_OFF_FORKS.get() {
+        true => f(),
+        false => FORKS.hold(|| noting_that_forks_wait(f)),
+    }
+}
+
+/// As [`holding_off_forks`], but for a thread that may hold what another one waits for that holds
+/// off forks itself: `None` where there is one.
+#[cfg(feature = "heap")]
+pub(crate) fn try_holding_off_forks<T>(f: impl FnOnce() -> T) -> Option<T> {
+    if HOLDS_OFF_FORKS.get() {
+        return Some(f());
+    }
+    see_forks();
+    with_signals_blocked(|| {
+        FORKS.try_lock().then(|| {
+            let result = noting_that_forks_wait(f);
+            FORKS.unlock();
+            result
+        })
+    })
+}
+
+fn noting_that_forks_wait<T>(f: impl FnOnce() -> T) -> T {
+    HOLDS_OFF_FORKS.set(true);
+    let result = f();
+    HOLDS_OFF_FORKS.set(false);
+    result
 }
 
 /// As [`holding_off_forks`], for system calls alone: `f` allocates nothing and waits for nobody.

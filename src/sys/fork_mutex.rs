@@ -1,7 +1,6 @@
 //! A mutex that a fork holds, so that the child finds what it guards whole.
 
 use std::cell::{Cell, UnsafeCell};
-use std::io;
 use std::ops::{Deref, DerefMut};
 
 /// A mutex of the C library's, the kind that may be unlocked in a forked child by the thread that
@@ -111,19 +110,4 @@ pub(crate) fn hold_all<'m>(mutexes: impl Iterator<Item = &'m dyn Held>) {
 pub(crate) fn let_go_of_all<'m>(mutexes: impl Iterator<Item = &'m dyn Held>) {
     HOLDS_ALL.set(false);
     mutexes.for_each(Held::let_go);
-}
-
-/// Has functions called around each fork by the C library from now on: before it, and behind it in
-/// the parent and in the child.
-pub(crate) fn around_forks(
-    before: extern "C" fn(),
-    in_parent: extern "C" fn(),
-    in_child: extern "C" fn(),
-) -> io::Result<()> {
-    // SAFETY: functions without conditions, which are there for ever.
-    let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    match refused {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code)),
-    }
 }

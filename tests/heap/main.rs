@@ -12,3 +12,13 @@ use sigprof::heap::Allocator;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator::system();
+
+/// Before anything is allocated, so that no sample was taken with another interval: a file of the
+/// legacy text has one.
+extern "C" fn set_sample_interval() {
+    sigprof::heap::set_sample_interval(leak::INTERVAL);
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = set_sample_interval;

@@ -2,8 +2,19 @@
 
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use sigprof::heap;
+
+/// Tells threads to stop, whatever happens.
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Bytes in use of blocks of one size.
 fn in_use(size: i64) -> i64 {
@@ -46,23 +57,17 @@ fn a_forked_child_goes_on_with_a_copy() {
     heap::set_sample_interval(1);
     let before = vec![0_u8; 30_011];
     // Others allocate and free all the time, so that locks are held while the process forks.
-    let stop = &std::sync::atomic::AtomicBool::new(false);
-    struct Stop<'s>(&'s std::sync::atomic::AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
+    let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = Stop(stop);
         for _ in 0..3 {
             scope.spawn(|| {
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     black_box(vec![0_u8; 100]);
                 }
             });
         }
-        for _ in 0..10 {
+        for _ in 0..5 {
             // SAFETY: the child allocates, as the C library lets it, and ends itself.
             let pid = unsafe { libc::fork() };
             assert!(pid >= 0);
@@ -114,4 +119,47 @@ fn cpu_and_heap_profiles_are_taken_at_once() {
     heap::set_sample_interval(0);
     let profile = heap::profile().unwrap();
     assert!(profile.total(0) >= 160_000);
+}
+
+/// As the standard library does where it makes a backtrace.
+#[test]
+fn a_thread_may_allocate_while_it_holds_the_loaders_lock() {
+    unsafe extern "C" fn in_lock(
+        _object: *mut libc::dl_phdr_info,
+        _size: libc::size_t,
+        _data: *mut libc::c_void,
+    ) -> libc::c_int {
+        // Longer than others go on without a look at what is loaded, for which they wait here.
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < Duration::from_millis(50) {
+            black_box(vec![0_u8; 100]);
+        }
+        1
+    }
+    heap::set_sample_interval(1);
+    let recording = sigprof::cpu::Profiler::new().start().unwrap();
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    black_box(vec![0_u8; 100]);
+                }
+            });
+        }
+        for _ in 0..10 {
+            // SAFETY: the callback is one of the kind that is called, and needs no data.
+            unsafe { libc::dl_iterate_phdr(Some(in_lock), std::ptr::null_mut()) };
+            // SAFETY: the child ends itself at once.
+            match unsafe { libc::fork() } {
+                // SAFETY: as above.
+                0 => unsafe { libc::_exit(0) },
+                // SAFETY: the child was made above.
+                pid => unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) },
+            };
+        }
+    });
+    heap::set_sample_interval(0);
+    drop(recording.stop().unwrap());
 }
