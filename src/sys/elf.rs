@@ -16,12 +16,15 @@ const MOST_NOTES: u64 = 64 << 10;
 /// Linked objects have some 40.
 const MOST_SECTIONS: u64 = 1 << 16;
 
+/// The longer one of both classes.
 const FILE_HEADER: usize = 64;
+/// The longer one of both classes.
 const SECTION_HEADER: usize = 64;
 /// So many section headers are read at a time.
 const HEADERS: usize = 64;
-
+/// The longer one of both classes.
 const PROGRAM_HEADER: usize = 56;
+
 const PT_LOAD: u32 = 1;
 const SHT_PROGBITS: u32 = 1;
 const SHT_SYMTAB: u32 = 2;
@@ -48,9 +51,48 @@ impl Source for BriefFile {
     }
 }
 
-/// A file of this machine's class and byte order (gABI, "Object Files").
+/// How wide addresses are (gABI, `EI_CLASS`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Elf32,
+    Elf64,
+}
+
+impl Class {
+    /// `narrow` in a file of 32 bits, `wide` in one of 64.
+    const fn pick(self, narrow: usize, wide: usize) -> usize {
+        match self {
+            Self::Elf32 => narrow,
+            Self::Elf64 => wide,
+        }
+    }
+
+    const fn file_header(self) -> usize {
+        self.pick(52, FILE_HEADER)
+    }
+
+    const fn section_header(self) -> usize {
+        self.pick(40, SECTION_HEADER)
+    }
+
+    const fn program_header(self) -> usize {
+        self.pick(32, PROGRAM_HEADER)
+    }
+
+    /// An address, an offset or a size: `narrow` is its place in a file of 32 bits, `wide` in one
+    /// of 64.
+    fn long(self, bytes: &[u8], narrow: usize, wide: usize) -> Option<u64> {
+        match self {
+            Self::Elf32 => word(bytes, narrow).map(u64::from),
+            Self::Elf64 => long(bytes, wide),
+        }
+    }
+}
+
+/// A file of this machine's byte order (gABI, "Object Files").
 pub(crate) struct Elf<'s, S> {
     source: &'s S,
+    class: Class,
     /// How many bytes the file has.
     len: u64,
     /// Where the program headers lie, and how many there are.
@@ -107,35 +149,50 @@ pub(crate) struct Stored {
 }
 
 impl<'s, S: Source> Elf<'s, S> {
-    /// The file that `source` holds: an executable or a library, with section headers.
+    /// The file that `source` holds: an executable or a library of this machine, with section
+    /// headers.
     pub(crate) fn new(source: &'s S) -> Option<Self> {
+        let mut machine = [0; 2];
+        source.read_at(18, &mut machine)?;
+        let elf = Self::of_any_machine(source)?;
+        let is_native = elf.class == Class::Elf64 && u16::from_ne_bytes(machine) == ELF_MACHINE;
+        is_native.then_some(elf)
+    }
+
+    /// As [`new`](Self::new), of any machine that has this one's order of bytes.
+    pub(crate) fn of_any_machine(source: &'s S) -> Option<Self> {
         const ET_EXEC: u16 = 2;
         const ET_DYN: u16 = 3;
         let mut bytes = [0; FILE_HEADER];
-        source.read_at(0, &mut bytes)?;
-        // Of 64 bits, in this machine's order of bytes, of version 1.
+        source.read_at(0, bytes.first_chunk_mut::<16>()?)?;
         let order = if cfg!(target_endian = "little") { 1 } else { 2 };
-        if !bytes.starts_with(&[0x7f, b'E', b'L', b'F', 2, order, 1]) {
-            return None;
-        }
+        let class = match bytes.get(..7)? {
+            [0x7f, b'E', b'L', b'F', 1, data, 1] if *data == order => Class::Elf32,
+            [0x7f, b'E', b'L', b'F', 2, data, 1] if *data == order => Class::Elf64,
+            _ => return None,
+        };
+        source.read_at(0, bytes.get_mut(..class.file_header())?)?;
         let is_linked = matches!(half(&bytes, 16)?, ET_EXEC | ET_DYN);
-        let is_usual = usize::from(half(&bytes, 58)?) == SECTION_HEADER
-            && usize::from(half(&bytes, 54)?) == PROGRAM_HEADER;
-        if !is_linked || half(&bytes, 18)? != ELF_MACHINE || !is_usual {
+        // What follows the addresses of the header.
+        let half = |narrow, wide| half(&bytes, class.pick(narrow, wide));
+        let is_usual = usize::from(half(46, 58)?) == class.section_header()
+            && usize::from(half(42, 54)?) == class.program_header();
+        if !is_linked || !is_usual {
             return None;
         }
         let mut elf = Self {
             source,
+            class,
             len: source.len(),
-            program_headers: long(&bytes, 32)?,
-            program_header_count: half(&bytes, 56)?,
-            headers: long(&bytes, 40)?,
-            count: half(&bytes, 60)?.into(),
+            program_headers: class.long(&bytes, 28, 32)?,
+            program_header_count: half(44, 56)?,
+            headers: class.long(&bytes, 32, 40)?,
+            count: half(48, 60)?.into(),
             names: 0,
         };
         // Numbers that 16 bits cannot hold stand in the first section's header.
         const IN_FIRST: u16 = 0xffff;
-        let names = match half(&bytes, 62)? {
+        let names = match half(50, 62)? {
             IN_FIRST => elf.header(0)?.link.into(),
             index => u64::from(index),
         };
@@ -150,25 +207,27 @@ impl<'s, S: Source> Elf<'s, S> {
     }
 
     fn header(&self, index: u64) -> Option<Header> {
-        let mut bytes = [0; SECTION_HEADER];
-        let place = index.checked_mul(SECTION_HEADER as u64)?;
+        let mut buffer = [0; SECTION_HEADER];
+        let bytes = buffer.get_mut(..self.class.section_header())?;
+        let place = index.checked_mul(bytes.len() as u64)?;
         let place = self.headers.checked_add(place)?;
-        self.source.read_at(place, &mut bytes)?;
-        Header::parse(&bytes)
+        self.source.read_at(place, bytes)?;
+        Header::parse(self.class, bytes)
     }
 
     /// What `f` says of the first section that it says anything of.
     fn find<T>(&self, mut f: impl FnMut(&Header) -> Option<T>) -> Option<T> {
         let mut buffer = [0; HEADERS * SECTION_HEADER];
+        let size = self.class.section_header();
         let mut place = self.headers;
-        let mut left = usize::try_from(self.count).ok()? * SECTION_HEADER;
+        let mut left = usize::try_from(self.count).ok()? * size;
         while left > 0 {
-            let bytes = buffer.get_mut(..left.min(HEADERS * SECTION_HEADER))?;
+            let bytes = buffer.get_mut(..left.min(HEADERS * size))?;
             self.source.read_at(place, bytes)?;
             place = place.checked_add(bytes.len() as u64)?;
             left -= bytes.len();
-            let mut headers = bytes.chunks_exact(SECTION_HEADER);
-            if let Some(found) = headers.find_map(|header| f(&Header::parse(header)?)) {
+            let mut headers = bytes.chunks_exact(size);
+            if let Some(found) = headers.find_map(|bytes| f(&Header::parse(self.class, bytes)?)) {
                 return Some(found);
             }
         }
@@ -178,15 +237,16 @@ impl<'s, S: Source> Elf<'s, S> {
     /// The parts of the file that are loaded.
     pub(crate) fn segments(&self) -> Vec<Segment> {
         let headers = (0..u64::from(self.program_header_count)).filter_map(|index| {
-            let mut bytes = [0; PROGRAM_HEADER];
-            let place = (self.program_headers).checked_add(index * PROGRAM_HEADER as u64)?;
-            self.source.read_at(place, &mut bytes)?;
+            let mut buffer = [0; PROGRAM_HEADER];
+            let bytes = buffer.get_mut(..self.class.program_header())?;
+            let place = (self.program_headers).checked_add(index * bytes.len() as u64)?;
+            self.source.read_at(place, bytes)?;
             let segment = Segment {
-                offset: long(&bytes, 8)?,
-                address: long(&bytes, 16)?,
-                size: long(&bytes, 32)?,
+                offset: self.class.long(bytes, 4, 8)?,
+                address: self.class.long(bytes, 8, 16)?,
+                size: self.class.long(bytes, 16, 32)?,
             };
-            (word(&bytes, 0)? == PT_LOAD).then_some(segment)
+            (word(bytes, 0)? == PT_LOAD).then_some(segment)
         });
         headers.collect()
     }
@@ -194,7 +254,6 @@ impl<'s, S: Source> Elf<'s, S> {
     /// Where functions begin, by the table of symbols, or by that of the loader where the file has no
     /// other; in no order.
     pub(crate) fn functions(&self) -> Vec<u64> {
-        const SYMBOL: usize = 24;
         const SHN_UNDEF: u16 = 0;
         const STT_NOTYPE: u8 = 0;
         const STT_FUNC: u8 = 2;
@@ -208,12 +267,15 @@ impl<'s, S: Source> Elf<'s, S> {
         let Some(symbols) = table(SHT_SYMTAB).or_else(|| table(SHT_DYNSYM)) else {
             return Vec::new();
         };
+        let class = self.class;
         let function = |symbol: &[u8]| {
-            let is_code = matches!(symbol.get(4)? & 0xf, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
-            let is_here = half(symbol, 6)? != SHN_UNDEF;
-            (is_code && is_here).then(|| long(symbol, 8))?
+            let kind = symbol.get(class.pick(12, 4))? & 0xf;
+            let is_code = matches!(kind, STT_NOTYPE | STT_FUNC | STT_GNU_IFUNC);
+            let is_here = half(symbol, class.pick(14, 6))? != SHN_UNDEF;
+            (is_code && is_here).then(|| class.long(symbol, 4, 8))?
         };
-        symbols.chunks_exact(SYMBOL).filter_map(function).collect()
+        let symbols = symbols.chunks_exact(class.pick(16, 24));
+        symbols.filter_map(function).collect()
     }
 
     /// The linker's note that tells this file from others.
@@ -254,6 +316,7 @@ impl<'s, S: Source> Elf<'s, S> {
     }
 
     fn stored(&self, header: &Header) -> Option<Stored> {
+        /// The longer one of both classes.
         const COMPRESSION_HEADER: usize = 24;
         const ZLIB: u32 = 1;
         let mut stored = Stored {
@@ -263,12 +326,13 @@ impl<'s, S: Source> Elf<'s, S> {
             is_compressed: header.flags & SHF_COMPRESSED != 0,
         };
         if stored.is_compressed {
-            let mut bytes = [0; COMPRESSION_HEADER];
-            self.source.read_at(stored.offset, &mut bytes)?;
+            let mut buffer = [0; COMPRESSION_HEADER];
+            let bytes = buffer.get_mut(..self.class.pick(12, COMPRESSION_HEADER))?;
+            self.source.read_at(stored.offset, bytes)?;
             stored.offset = stored.offset.checked_add(bytes.len() as u64)?;
             stored.size = stored.size.checked_sub(bytes.len())?;
-            stored.len = usize::try_from(long(&bytes, 8)?).ok()?;
-            if word(&bytes, 0)? != ZLIB {
+            stored.len = usize::try_from(self.class.long(bytes, 4, 8)?).ok()?;
+            if word(bytes, 0)? != ZLIB {
                 return None;
             }
         }
@@ -286,15 +350,15 @@ impl<'s, S: Source> Elf<'s, S> {
 }
 
 impl Header {
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    fn parse(class: Class, bytes: &[u8]) -> Option<Self> {
         Some(Self {
             name: word(bytes, 0)?,
             kind: word(bytes, 4)?,
-            flags: long(bytes, 8)?,
-            offset: long(bytes, 24)?,
-            size: long(bytes, 32)?,
-            link: word(bytes, 40)?,
-            align: long(bytes, 48)?,
+            flags: class.long(bytes, 8, 8)?,
+            offset: class.long(bytes, 16, 24)?,
+            size: class.long(bytes, 20, 32)?,
+            link: word(bytes, class.pick(24, 40))?,
+            align: class.long(bytes, 32, 48)?,
         })
     }
 }
@@ -358,9 +422,10 @@ impl Source for &[u8] {
 /// Looks for all there is in a file of any bytes; the length of its `.debug_frame`.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn read_any(bytes: &[u8]) -> Option<usize> {
-    let elf = Elf::new(&bytes)?;
+    let elf = Elf::of_any_machine(&bytes)?;
     let _ = elf.build_id();
     let _ = elf.segments();
+    let _ = elf.functions();
     let section = elf.section(b".debug_frame")?;
     let restored = section.restored(elf.read(section)?)?;
     assert_eq!(restored.len(), section.len);

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use sigprof::format::Gmon;
 use sigprof::{ErrorKind, Format, Profile};
 
+use crate::process::{output, skip};
 use crate::support::{run, tool};
 
 fn written(profile: &Profile, format: Format) -> Vec<u8> {
@@ -36,8 +37,16 @@ int main(void) {
 }
 "#;
 
-/// The program, and the file that the C library has written for it.
-fn profiled_by_the_c_library(gcc: &Path, directory: &Path, flag: &str) -> (PathBuf, PathBuf) {
+/// How the program is made.
+const FLAGS: [&str; 3] = ["-no-pie", "-pie", "-m32"];
+
+/// The program, and the file that the C library has written for it; `None` where programs cannot be
+/// made with that flag and run here.
+fn profiled_by_the_c_library(
+    gcc: &Path,
+    directory: &Path,
+    flag: &str,
+) -> Option<(PathBuf, PathBuf)> {
     std::fs::write(directory.join("program.c"), PROGRAM).unwrap();
     let mut compile = Command::new(gcc);
     compile.args([
@@ -50,10 +59,19 @@ fn profiled_by_the_c_library(gcc: &Path, directory: &Path, flag: &str) -> (PathB
         "program",
         "program.c",
     ]);
-    run(compile.current_dir(directory));
     let program = directory.join("program");
-    run(Command::new(&program).current_dir(directory));
-    (program, directory.join("gmon.out"))
+    let succeeds = |command: &mut Command| {
+        let output = output(command.current_dir(directory));
+        output.is_ok_and(|output| output.status.success())
+    };
+    if flag != "-m32" {
+        run(compile.current_dir(directory));
+        run(Command::new(&program).current_dir(directory));
+    } else if !succeeds(&mut compile) || !succeeds(&mut Command::new(&program)) {
+        skip("programs of 32 bits cannot be made and run here");
+        return None;
+    }
+    Some((program, directory.join("gmon.out")))
 }
 
 #[test]
@@ -61,9 +79,12 @@ fn a_file_of_the_c_library_and_one_of_gprof_are_written_back_byte_for_byte() {
     let (Some(gcc), Some(gprof)) = (tool("gcc"), tool("gprof")) else {
         return;
     };
-    for flag in ["-no-pie", "-pie"] {
+    for flag in FLAGS {
         let directory = tempfile::tempdir().unwrap();
-        let (program, file) = profiled_by_the_c_library(&gcc, directory.path(), flag);
+        let made = profiled_by_the_c_library(&gcc, directory.path(), flag);
+        let Some((program, file)) = made else {
+            continue;
+        };
         let mut sum = Command::new(&gprof);
         sum.arg("-s").arg(&program).args([&file, &file]);
         run(sum.current_dir(directory.path()));
@@ -94,9 +115,12 @@ fn names_come_from_the_executable_that_is_given() {
     let (Some(gcc), Some(gprof)) = (tool("gcc"), tool("gprof")) else {
         return;
     };
-    for flag in ["-no-pie", "-pie"] {
+    for flag in FLAGS {
         let directory = tempfile::tempdir().unwrap();
-        let (program, file) = profiled_by_the_c_library(&gcc, directory.path(), flag);
+        let made = profiled_by_the_c_library(&gcc, directory.path(), flag);
+        let Some((program, file)) = made else {
+            continue;
+        };
         // As a person gives it, who is where the program is.
         std::env::set_current_dir(directory.path()).unwrap();
         let mut profile = Gmon::read(&std::fs::read(&file).unwrap(), "./program").unwrap();
@@ -545,7 +569,8 @@ fn gprof_sums_files_of_other_samples() {
         return;
     };
     let directory = tempfile::tempdir().unwrap();
-    let (program, file) = profiled_by_the_c_library(&gcc, directory.path(), "-no-pie");
+    let made = profiled_by_the_c_library(&gcc, directory.path(), "-no-pie");
+    let (program, file) = made.unwrap();
     let like = Gmon::read(&std::fs::read(&file).unwrap(), &program).unwrap();
     let first = like.locations()[0].address;
     let save = |name: &str, samples: &[(u64, i64)]| {

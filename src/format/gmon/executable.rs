@@ -90,10 +90,10 @@ impl<'p> Executable<'p> {
 /// # Errors
 ///
 /// [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::InvalidData`] if it is no executable
-/// of this machine's kind.
+/// whose order of bytes is this machine's.
 pub(super) fn mappings_of_file(path: &str) -> Result<Vec<Mapping>> {
     let mappings = brief_file::with(path, |file| {
-        let elf = file.is_regular.then(|| Elf::new(file)).flatten();
+        let elf = file.is_regular.then(|| Elf::of_any_machine(file)).flatten();
         Ok(elf.map(|elf| {
             let build_id = build_id(&elf);
             let of_segment = |segment: Segment| Mapping {
@@ -117,7 +117,8 @@ pub(super) fn mappings_of_file(path: &str) -> Result<Vec<Mapping>> {
     mappings
         .filter(|mappings| !mappings.is_empty())
         .ok_or_else(|| {
-            let message = format!("`{path}` is no executable of this kind of machine");
+            let message =
+                format!("`{path}` is no executable whose order of bytes is this machine's");
             Error::new(ErrorKind::InvalidData, message)
         })
 }
@@ -129,7 +130,7 @@ fn build_id(elf: &Elf<'_, BriefFile>) -> String {
 
 fn file(mapping: &Mapping) -> Option<File> {
     let file = brief_file::with(&mapping.filename, |file| {
-        let elf = file.is_regular.then(|| Elf::new(file)).flatten();
+        let elf = file.is_regular.then(|| Elf::of_any_machine(file)).flatten();
         let is_it = |elf: &Elf<'_, BriefFile>| {
             mapping.build_id.is_empty() || mapping.build_id == build_id(elf)
         };
