@@ -71,7 +71,7 @@ pub fn set_sample_interval(bytes: u64) {
 /// # Errors
 ///
 /// [`ErrorKind::Unsupported`] where no [`Allocator`] has given anything out: it is not the
-/// program's `#[global_allocator]`.
+/// program's `#[global_allocator]`. Also in a forked child that has no profile.
 pub fn profile() -> Result<Profile> {
     // At least one block, which nobody leaves out.
     drop(std::hint::black_box(Box::new(0_u8)));
@@ -80,6 +80,13 @@ pub fn profile() -> Result<Profile> {
             ErrorKind::Unsupported,
             "there is no heap profile: the program's #[global_allocator] is no \
              sigprof::heap::Allocator",
+        ));
+    }
+    if !forks::is_whole() {
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "there is no heap profile in this process: it was forked in a signal handler that had \
+             interrupted an allocation, or without the C library's `fork`",
         ));
     }
     Ok(report::profile())

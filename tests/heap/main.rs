@@ -5,6 +5,7 @@ mod leak;
 mod moments;
 #[path = "../support/process.rs"]
 mod process;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 
