@@ -16,6 +16,22 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// Does something while three threads allocate and free all the time.
+fn while_others_allocate(work: impl FnOnce()) {
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(stop);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    black_box(vec![0_u8; 100]);
+                }
+            });
+        }
+        work();
+    });
+}
+
 /// Bytes in use of blocks of one size.
 fn in_use(size: i64) -> i64 {
     let profile = heap::profile().unwrap();
@@ -57,16 +73,7 @@ fn a_forked_child_goes_on_with_a_copy() {
     heap::set_sample_interval(1);
     let before = vec![0_u8; 30_011];
     // Others allocate and free all the time, so that locks are held while the process forks.
-    let stop = &AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _stop = Stop(stop);
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    black_box(vec![0_u8; 100]);
-                }
-            });
-        }
+    while_others_allocate(|| {
         for _ in 0..5 {
             // SAFETY: the child allocates, as the C library lets it, and ends itself.
             let pid = unsafe { libc::fork() };
@@ -116,16 +123,7 @@ fn a_thread_may_allocate_while_it_holds_the_loaders_lock() {
     }
     heap::set_sample_interval(1);
     let recording = sigprof::cpu::Profiler::new().start().unwrap();
-    let stop = &AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _stop = Stop(stop);
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    black_box(vec![0_u8; 100]);
-                }
-            });
-        }
+    while_others_allocate(|| {
         for _ in 0..10 {
             // SAFETY: the callback is one of the kind that is called, and needs no data.
             unsafe { libc::dl_iterate_phdr(Some(in_lock), std::ptr::null_mut()) };
