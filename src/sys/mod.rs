@@ -41,6 +41,7 @@ mod image;
 pub(crate) mod libgcc;
 pub(crate) mod limits;
 mod loader;
+mod loader_lock;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;

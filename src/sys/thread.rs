@@ -13,6 +13,12 @@ pub(crate) fn current_tid() -> i32 {
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
+/// Whether a thread of this id is in this process.
+pub(crate) fn is_thread(tid: i32) -> bool {
+    // SAFETY: no signal is sent.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) == 0 }
+}
+
 /// The kernel's id of a thread, whether it has run yet or not.
 pub(crate) fn tid_of<T>(thread: &JoinHandle<T>) -> io::Result<i32> {
     Clock::of_thread(thread.as_pthread_t()).map(Clock::tid)

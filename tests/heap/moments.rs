@@ -123,18 +123,33 @@ fn a_thread_may_allocate_while_it_holds_the_loaders_lock() {
     }
     heap::set_sample_interval(1);
     let recording = sigprof::cpu::Profiler::new().start().unwrap();
+    // SAFETY: the callback is one of the kind that is called, and needs no data.
+    let iterate = || unsafe { libc::dl_iterate_phdr(Some(in_lock), std::ptr::null_mut()) };
     while_others_allocate(|| {
-        for _ in 0..10 {
-            // SAFETY: the callback is one of the kind that is called, and needs no data.
-            unsafe { libc::dl_iterate_phdr(Some(in_lock), std::ptr::null_mut()) };
-            // SAFETY: the child ends itself at once.
-            match unsafe { libc::fork() } {
-                // SAFETY: as above.
-                0 => unsafe { libc::_exit(0) },
-                // SAFETY: the child was made above.
-                pid => unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) },
-            };
-        }
+        std::thread::scope(|scope| {
+            let iterating = scope.spawn(|| (0..20).for_each(|_| assert_eq!(iterate(), 1)));
+            iterate();
+            // Most children have the lock held by the thread that they do not have.
+            while !iterating.is_finished() {
+                // SAFETY: the child allocates, as the C library lets it, and ends itself.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: it ends this process alone, and within a time.
+                    unsafe { libc::alarm(60) };
+                    // Until it has looked what is loaded.
+                    let begin = std::time::Instant::now();
+                    while begin.elapsed() < Duration::from_millis(30) {
+                        black_box(vec![0_u8; 100]);
+                    }
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(0) }
+                }
+                let mut status = -1;
+                // SAFETY: the place for the status outlives the call.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0);
+            }
+        });
     });
     heap::set_sample_interval(0);
     drop(recording.stop().unwrap());
