@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::random::Random;
+use crate::sys::clock::Clock;
 
 /// The mean interval that is not set: Go's and tcmalloc's.
 pub(super) const DEFAULT_MEAN: u64 = 512 * 1024;
@@ -27,8 +28,10 @@ static THREADS: AtomicU64 = AtomicU64::new(0);
 /// What begins the random numbers of all threads; 0 until the first needs some.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Whether any block was counted.
+/// Whether any block was counted,
 static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+/// and when the first was, by the monotonic clock.
+static BEGUN_NS: AtomicU64 = AtomicU64::new(0);
 
 /// What a thread knows. It needs no destructor, so that it is there as long as the thread
 /// allocates, and no initialization, so that a thread's first allocation finds it: with no bytes
@@ -76,6 +79,12 @@ pub(super) fn has_begun() -> bool {
     HAS_BEGUN.load(Ordering::Relaxed)
 }
 
+/// Nanoseconds since the first block was counted.
+pub(super) fn age_ns() -> u64 {
+    let now = Clock::MONOTONIC.now_ns().unwrap_or(0);
+    now.saturating_sub(BEGUN_NS.load(Ordering::Relaxed))
+}
+
 /// Counts a block down. Whether nothing else is to be done; else nothing was counted, and [`due`]
 /// goes on.
 #[inline(always)]
@@ -97,6 +106,7 @@ pub(super) fn due(size: usize) -> Option<u64> {
     let size = size as u64;
     THREAD.with(|thread| {
         if !HAS_BEGUN.load(Ordering::Relaxed) {
+            BEGUN_NS.store(Clock::MONOTONIC.now_ns().unwrap_or(0), Ordering::Relaxed);
             HAS_BEGUN.store(true, Ordering::Relaxed);
         }
         let mean = mean();

@@ -34,6 +34,7 @@
 
 mod allocator;
 mod countdown;
+mod delta;
 mod filter;
 mod forks;
 mod live;
@@ -46,9 +47,16 @@ mod stack;
 mod tests;
 
 pub use allocator::Allocator;
+#[cfg(feature = "http")]
+pub(crate) use delta::Mark;
+pub use delta::delta;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
+
+/// Why there is no profile where no [`Allocator`] has given anything out.
+pub(crate) const NOT_INSTALLED: &str =
+    "the program's #[global_allocator] is no sigprof::heap::Allocator";
 
 /// Bytes between two samples, on average: 512 KiB unless it was set. 1 stands for a sample of every
 /// block, 0 for none.
@@ -73,21 +81,27 @@ pub fn set_sample_interval(bytes: u64) {
 /// [`ErrorKind::Unsupported`] where no [`Allocator`] has given anything out: it is not the
 /// program's `#[global_allocator]`. Also in a forked child that has no profile.
 pub fn profile() -> Result<Profile> {
+    check()?;
+    Ok(report::profile(None))
+}
+
+/// Whether an [`Allocator`] has given anything out in this program.
+pub(crate) fn is_installed() -> bool {
     // At least one block, which nobody leaves out.
     drop(std::hint::black_box(Box::new(0_u8)));
-    if !countdown::has_begun() {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "there is no heap profile: the program's #[global_allocator] is no \
-             sigprof::heap::Allocator",
-        ));
-    }
-    if !forks::is_whole() {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            "there is no heap profile in this process: it was forked in a signal handler that had \
-             interrupted an allocation, or without the C library's `fork`",
-        ));
-    }
-    Ok(report::profile())
+    countdown::has_begun()
+}
+
+/// Whether there is a profile in this process; or why there is none.
+fn check() -> Result<()> {
+    let why = match (is_installed(), forks::is_whole()) {
+        (true, true) => return Ok(()),
+        (false, _) => NOT_INSTALLED,
+        (true, false) => {
+            "this process was forked in a signal handler that had interrupted an allocation, or \
+             without the C library's `fork`"
+        }
+    };
+    let why = format!("there is no heap profile: {why}");
+    Err(Error::new(ErrorKind::Unsupported, why))
 }

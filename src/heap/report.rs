@@ -4,7 +4,7 @@
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::sites::{Blocks, Site};
+use super::sites::{Allocated, Blocks};
 use super::{countdown, plumbing, sites, stack};
 use crate::aggregate::{NamedFrames, Places, why_truncated};
 use crate::format::unsampled;
@@ -28,18 +28,30 @@ struct Row {
     in_use: Blocks,
 }
 
-/// All allocations since the start, and those of them that are in use.
-pub(super) fn profile() -> Profile {
+/// All allocations since the start, or those after what was `earlier` allocated; and which of all
+/// are in use.
+pub(super) fn profile(earlier: Option<&Allocated>) -> Profile {
     let mut profile = Profile::new(TYPES.to_vec());
     profile.period_type = ValueType::new("space", "bytes");
     profile.period = countdown::mean() as i64;
     profile.default_sample_type = "inuse_space".to_owned();
     profile.time_nanos = Clock::REALTIME.now_ns().unwrap_or(0) as i64;
+    // Scrapers refuse a profile that took no time.
+    profile.duration_nanos = countdown::age_ns().max(1) as i64;
     profile.drop_frames = plumbing::drop_frames();
 
     let mut words = SliceTable::<u64>::default();
-    let mut found: Vec<(u32, Site)> = Vec::new();
-    sites::each(|stack, site| found.push((words.intern(stack), site)));
+    let mut found: Vec<(u32, u64, u64, Row)> = Vec::new();
+    sites::each(|id, stack, site| {
+        let earlier = earlier.map(|earlier| earlier.of(id)).unwrap_or_default();
+        let row = Row {
+            allocated: site.allocated.minus(earlier),
+            in_use: site.allocated.minus(site.freed),
+        };
+        if row.allocated.objects > 0 || row.in_use.objects > 0 {
+            found.push((words.intern(stack), site.class, site.mean, row));
+        }
+    });
     // After the stacks: what they lead through was noticed before they were walked.
     let stacks = locate(&mut profile, &words);
     #[cfg(feature = "symbolize")]
@@ -49,11 +61,11 @@ pub(super) fn profile() -> Profile {
     let mut callers = SliceTable::<LocationId>::default();
     let mut order = Vec::new();
     let mut rows: HashMap<(u32, u64, u64), Row> = HashMap::new();
-    for (stack, site) in found {
+    for (stack, class, mean, of_site) in found {
         let stack = &stacks[stack as usize];
         let leaf = stack.iter().position(|l| !is_plumbing[l.index()]);
         let stack = callers.intern(&stack[leaf.unwrap_or(0)..]);
-        let key = (stack, site.class, site.mean);
+        let key = (stack, class, mean);
         let row = match rows.entry(key) {
             Entry::Occupied(row) => row.into_mut(),
             Entry::Vacant(place) => {
@@ -61,8 +73,8 @@ pub(super) fn profile() -> Profile {
                 place.insert(Row::default())
             }
         };
-        row.allocated = row.allocated.plus(site.allocated);
-        row.in_use = row.in_use.plus(site.allocated.minus(site.freed));
+        row.allocated = row.allocated.plus(of_site.allocated);
+        row.in_use = row.in_use.plus(of_site.in_use);
     }
     let key = profile.intern("bytes");
     for row_of @ (stack, _, mean) in order {

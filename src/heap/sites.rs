@@ -19,6 +19,18 @@ static SITES: [CachePadded<ForkMutex<Option<Sites>>>; PARTS] =
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct SiteId(u32);
 
+impl SiteId {
+    /// That of a place in a part, neither of which is more than a number of sites.
+    fn new(place: usize, part: usize) -> Self {
+        Self((place * PARTS + part) as u32)
+    }
+
+    /// A small number, which no other site has.
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// Sampled blocks and their bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Blocks {
@@ -150,14 +162,14 @@ fn part_of(stack: &[u64]) -> usize {
 
 /// Calls `see` with all sites and the words of their stacks, some at a time: whoever allocates
 /// meanwhile waits for microseconds.
-pub(super) fn each(mut see: impl FnMut(&[u64], Site)) {
+pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], Site)) {
     /// Sites that are copied at once, and words of their stacks, so that allocating threads wait
     /// for some 20 µs.
     const AT_ONCE: usize = 256;
     const WORDS_AT_ONCE: usize = 16 * 1024;
     let mut words: Vec<u64> = Vec::with_capacity(2 * WORDS_AT_ONCE);
     let mut copied: Vec<(usize, Site)> = Vec::with_capacity(AT_ONCE);
-    for part in &SITES {
+    for (number, part) in SITES.iter().enumerate() {
         let mut next = 0;
         loop {
             words.clear();
@@ -176,14 +188,34 @@ pub(super) fn each(mut see: impl FnMut(&[u64], Site)) {
             if copied.is_empty() {
                 break;
             }
-            next += copied.len();
             let mut begin = 0;
             for &(end, site) in &copied {
-                see(&words[begin..end], site);
+                see(SiteId::new(next, number), &words[begin..end], site);
+                next += 1;
                 begin = end;
             }
         }
     }
+}
+
+/// What was allocated until some moment, by site.
+#[derive(Debug, Default)]
+pub(super) struct Allocated(Vec<Blocks>);
+
+impl Allocated {
+    pub(super) fn of(&self, site: SiteId) -> Blocks {
+        self.0.get(site.index()).copied().unwrap_or_default()
+    }
+}
+
+/// What was allocated until now.
+pub(super) fn allocated() -> Allocated {
+    let mut blocks = Vec::new();
+    each(|id, _, site| {
+        blocks.resize(blocks.len().max(id.index() + 1), Blocks::default());
+        blocks[id.index()] = site.allocated;
+    });
+    Allocated(blocks)
 }
 
 /// The table's mutexes, which a fork holds.

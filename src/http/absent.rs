@@ -30,16 +30,16 @@ pub(super) fn name(family: Family, name: &str) -> Option<&'static str> {
         .find(|known| *known == name)
 }
 
-/// A sentence that says where the index is; or where scrapers ask a profile without samples.
-pub(super) fn answer(name: &'static str, query: &Query<'_>, index: &str) -> Reply {
-    let sentence =
-        format!("this version of sigprof records no {name} profile; {index} lists what there is");
+/// A sentence that says why, and where the index is; or where scrapers ask a profile without
+/// samples.
+pub(super) fn answer(name: &'static str, why: &str, query: &Query<'_>, index: &str) -> Reply {
+    let sentence = format!("{why}; {index} lists what there is");
     if !OF_GO.contains(&name) {
         return reply::error(StatusCode::NOT_FOUND, sentence);
     }
     let form = match query
         .seconds()
-        .and_then(|_| Form::asked_of_another_kind(query))
+        .and_then(|_| Form::asked_of_another_kind(query, None))
     {
         Ok(None) if query.is_for_people() => return reply::text(sentence + "\n"),
         Ok(asked) => asked.unwrap_or(Form::File(Format::Pprof)),

@@ -13,16 +13,18 @@ pub(super) enum Form {
     Top,
 }
 
-/// What `format` may be.
-const FORMS: [(&str, Form); 5] = [
+/// What `format` may be for profiles of all kinds,
+const OF_ALL_KINDS: [(&str, Form); 3] = [
     ("proto", Form::File(Format::Pprof)),
     ("folded", Form::File(Format::Collapsed)),
     ("top", Form::Top),
-    ("legacy", Form::File(Format::CpuProfile)),
+];
+/// and for a CPU profile alone.
+const OF_CPU: [(&str, Form); 2] = [
+    (LEGACY, Form::File(Format::CpuProfile)),
     ("gmon", Form::File(Format::Gmon)),
 ];
-/// How many of these hold profiles of all kinds; the others hold CPU profiles alone.
-const OF_ALL_KINDS: usize = 3;
+const LEGACY: &str = "legacy";
 
 impl Form {
     /// The form that a query asks a CPU profile in by `format`, if it does.
@@ -31,12 +33,16 @@ impl Form {
     ///
     /// A sentence, where there is no such form.
     pub(super) fn asked(query: &Query<'_>) -> Result<Option<Self>, String> {
-        Self::asked_among(query, &FORMS)
+        Self::asked_among(query, &[&OF_ALL_KINDS[..], &OF_CPU].concat())
     }
 
-    /// The same for a profile of another kind.
-    pub(super) fn asked_of_another_kind(query: &Query<'_>) -> Result<Option<Self>, String> {
-        Self::asked_among(query, &FORMS[..OF_ALL_KINDS])
+    /// The same for a profile of another kind, whose legacy text is this, if there is one.
+    pub(super) fn asked_of_another_kind(
+        query: &Query<'_>,
+        legacy: Option<Format>,
+    ) -> Result<Option<Self>, String> {
+        let legacy = legacy.map(|legacy| (LEGACY, Self::File(legacy)));
+        Self::asked_among(query, &[&OF_ALL_KINDS[..], legacy.as_slice()].concat())
     }
 
     fn asked_among(query: &Query<'_>, forms: &[(&str, Self)]) -> Result<Option<Self>, String> {
@@ -59,6 +65,11 @@ impl Form {
         if has_names {
             symbolize::add_names(&mut profile);
         }
+        self.of_named(&profile)
+    }
+
+    /// The same of a profile that has been given its names.
+    pub(super) fn of_named(self, profile: &Profile) -> Result<Vec<u8>> {
         match self {
             Self::File(format) => {
                 let mut file = Vec::new();
@@ -73,7 +84,9 @@ impl Form {
     /// extension.
     pub(super) fn reply(self, name: &str) -> Reply {
         match self {
-            Self::File(Format::Collapsed) | Self::Top => reply::text(""),
+            Self::File(Format::Collapsed | Format::Heap | Format::Growth) | Self::Top => {
+                reply::text("")
+            }
             Self::File(format) => reply::download(format_args!("{name}{}", format.extension())),
         }
     }

@@ -7,8 +7,10 @@ use http::header::HOST;
 
 use super::reply::{self, Reply};
 
-/// Path below this page, and what it answers.
-const ENDPOINTS: [(&str, &str); 9] = [
+/// A path below this page, and what it answers.
+type Listed = (&'static str, &'static str);
+
+const ENDPOINTS: [Listed; 9] = [
     (
         "profile?seconds=30",
         "the CPU time of the next 30 seconds, as profile.proto in gzip",
@@ -38,6 +40,30 @@ const ENDPOINTS: [(&str, &str); 9] = [
     ),
 ];
 
+/// Those of the heap, where the program's allocator is sigprof's.
+const OF_HEAP: [Listed; 5] = [
+    (
+        "heap",
+        "the memory in use and all that was allocated, as profile.proto in gzip",
+    ),
+    (
+        "heap?debug=1",
+        "the functions whose memory is in use, as text",
+    ),
+    (
+        "allocs?seconds=30",
+        "what is allocated in the next 30 seconds, as profile.proto in gzip",
+    ),
+    (
+        "allocs?debug=1",
+        "the functions that allocated the most, as text",
+    ),
+    (
+        "../../pprof/heap",
+        "the memory in use and all that was allocated, as gperftools' text",
+    ),
+];
+
 /// The page, which the client finds at `path`.
 pub(super) fn answer(headers: &HeaderMap, path: &str, has_token: bool) -> Reply {
     reply::html(page(headers, path, has_token))
@@ -60,7 +86,12 @@ fn page(headers: &HeaderMap, path: &str, has_token: bool) -> String {
          <style>body {{ font-family: sans-serif; margin: 2em }} td {{ padding: 0.2em 2em 0.2em 0 }}</style></head>\n\
          <body>\n<h1>{title}</h1>\n<table>\n"
     );
-    for (path, what) in ENDPOINTS {
+    #[cfg(feature = "heap")]
+    let has_heap = crate::heap::is_installed();
+    #[cfg(not(feature = "heap"))]
+    let has_heap = false;
+    let of_heap = OF_HEAP.iter().filter(|_| has_heap);
+    for (path, what) in ENDPOINTS.iter().chain(of_heap) {
         let path = escaped(path);
         let name = path.trim_start_matches("../..");
         // Into a string, which takes everything.

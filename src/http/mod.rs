@@ -18,24 +18,26 @@
 //! | `/debug/pprof/` | a page that lists what there is |
 //! | `/debug/pprof/profile?seconds=30` | the CPU time of the next seconds, from 1 to 300, as profile.proto with names, in gzip; with `debug=1` the functions that cost the most, as text |
 //! | `/debug/pprof/goroutine`, `/debug/pprof/threadcreate` | a sample for each thread that lives now; with `debug=1` as text |
-//! | `/debug/pprof/allocs`, `/debug/pprof/block`, `/debug/pprof/mutex` | profiles without samples, for scrapers that ask for them unless they are told not to |
+//! | `/debug/pprof/heap`, `/debug/pprof/allocs` | where the program's allocator is a `sigprof::heap::Allocator` (feature `heap`): all that was allocated and what is in use, of which viewers show the latter or the former; with `seconds=30` what is allocated in the next seconds, and what is in use at their end; with `debug=1` the functions that have or took the most, as text |
+//! | `/pprof/heap` | the same as gperftools' text |
+//! | `/debug/pprof/block`, `/debug/pprof/mutex`, without such an allocator `allocs`, too | profiles without samples, for scrapers that ask for them unless they are told not to |
 //! | `/pprof/profile?seconds=30` | the CPU time of the next seconds as gperftools' CPU profile |
 //! | `…/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |
 //! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
 //!
 //! `profile` also takes `hz`, how often to sample, from 1 to 10,000 times in a second of CPU time
 //! (100 unless the request says otherwise), and `wall=1` for elapsed time instead of CPU time.
-//! Other profiles accept `seconds`, which scrapers add to all that they ask for; it changes nothing
-//! there, but one out of its range is refused.
+//! `goroutine`, `threadcreate` and profiles without samples accept `seconds`, which scrapers add to
+//! all that they ask for; it changes nothing there, but one out of its range is refused.
 //!
 //! Every profile takes `format`, what the answer is sent as, whichever path it is asked for by:
 //!
 //! | `format` | |
 //! |---|---|
 //! | `proto` | profile.proto with names, in gzip |
-//! | `legacy` | gperftools' CPU profile, of `profile` alone |
+//! | `legacy` | gperftools' CPU profile, or its text of a heap, where the path is of one of these |
 //! | `folded` | collapsed stacks, for flame graphs |
-//! | `gmon` | gprof's profile data, of the main executable alone |
+//! | `gmon` | gprof's profile data, of `profile` and of the main executable alone |
 //! | `top` | the functions that cost the most, as `pprof -top` prints them |
 //!
 //! Requests for profiles that overlap share one recording, and a recording that the program itself
@@ -101,6 +103,8 @@ mod connection;
 mod endpoints;
 mod family;
 mod form;
+#[cfg(feature = "heap")]
+mod heap;
 mod index;
 mod limits;
 mod options;
@@ -114,6 +118,7 @@ mod routes;
 mod server;
 mod symbol;
 mod threads;
+mod window;
 mod worker;
 
 pub use body::Body;

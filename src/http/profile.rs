@@ -4,25 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{Method, StatusCode, Version};
+use http::{Method, StatusCode};
 
-use super::body::Body;
 use super::family::Family;
 use super::form::Form;
 use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
-use super::worker;
+use super::{window, worker};
 use crate::cpu::{Clock, Window};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Format, Profile};
 
-const SHUT_DOWN: &str = "the endpoints have been shut down";
-
 /// Records for as long as the query says, and answers with the profile: the head as soon as the
-/// window is open, the body when the profile has its names. A client of HTTP/1.0 gets both then: it
-/// could not tell a body that failed from one that is empty. Naming takes its turn among what takes
-/// a moment. The window counts as open until the client has taken the profile.
+/// window is open, the body when the profile has its names. Naming takes its turn among what takes
+/// a moment.
 pub(super) async fn answer(
     limits: &Arc<Limits>,
     head: &Parts,
@@ -43,11 +39,9 @@ pub(super) async fn answer(
     if head.method == Method::HEAD {
         return form.reply(name);
     }
-    if limits.are_closed() {
-        return reply::error(StatusCode::SERVICE_UNAVAILABLE, SHUT_DOWN);
-    }
-    let Some(permit) = limits.window() else {
-        return reply::busy("as many windows are open as may be at once");
+    let permit = match window::permit(limits) {
+        Ok(permit) => permit,
+        Err(refusal) => return *refusal,
     };
     let begin = move |client: &_| Window::open(profiler, client);
     let finish = move |window| record(window, time);
@@ -55,24 +49,12 @@ pub(super) async fn answer(
         Ok(window) => window,
         Err(error) => return reply::failed(&error),
     };
-    let limits = limits.clone();
-    let body = async move {
-        let named = async {
-            let profile = window.await??;
-            worker::run(limits.work().await, move || form.of(profile)).await?
-        };
-        tokio::select! {
-            bytes = named => bytes.map(|bytes| limits.body(bytes, permit)),
-            () = limits.closed() => Err(Error::new(ErrorKind::Os, SHUT_DOWN)),
-        }
+    let works = limits.clone();
+    let bytes = async move {
+        let profile = window.await??;
+        worker::run(works.work().await, move || form.of(profile)).await?
     };
-    if head.version <= Version::HTTP_10 {
-        return match body.await {
-            Ok(body) => form.reply(name).map(|_| body),
-            Err(error) => reply::failed(&error),
-        };
-    }
-    form.reply(name).map(|_| Body::later(body))
+    window::answer(limits, head, form.reply(name), permit, bytes).await
 }
 
 /// The profile of so much time of a window.

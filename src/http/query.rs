@@ -28,13 +28,23 @@ impl<'q> Query<'q> {
     ///
     /// A sentence, where `seconds` is no whole number in its range.
     pub(super) fn seconds(&self) -> Result<Duration, String> {
+        let asked = self.seconds_asked()?;
+        Ok(asked.unwrap_or(Duration::from_secs(DEFAULT_SECONDS)))
+    }
+
+    /// How long the window is to be, if the request says it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`seconds`](Self::seconds).
+    pub(super) fn seconds_asked(&self) -> Result<Option<Duration>, String> {
         let Some(seconds) = self.get("seconds") else {
-            return Ok(Duration::from_secs(DEFAULT_SECONDS));
+            return Ok(None);
         };
         let number = seconds.parse().ok();
         number
             .filter(|number| SECONDS.contains(number))
-            .map(Duration::from_secs)
+            .map(|number| Some(Duration::from_secs(number)))
             .ok_or_else(|| {
                 format!(
                     "seconds must be a whole number from {} to {}",

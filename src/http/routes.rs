@@ -7,6 +7,8 @@ use http::{Method, StatusCode};
 
 use super::endpoints::Shared;
 use super::family::Family;
+#[cfg(feature = "heap")]
+use super::heap;
 use super::limits::Room;
 use super::query::Query;
 use super::reply::{self, Reply};
@@ -58,7 +60,15 @@ pub(super) async fn answer(
         Endpoint::Symbol => reply::text("num_symbols: 1\n"),
         Endpoint::Profile(family) => profile::answer(limits, head, family, &query).await,
         Endpoint::Threads(kind) => threads::answer(limits, kind, &query, room).await,
-        Endpoint::Absent(name) => absent::answer(name, &query, &index_path(&shared.prefix, head)),
+        #[cfg(feature = "heap")]
+        Endpoint::Heap(family, kind) => {
+            let index = index_path(&shared.prefix, head);
+            heap::answer(limits, head, family, kind, &query, &index).await
+        }
+        Endpoint::Absent(name) => {
+            let why = format!("this version of sigprof records no {name} profile");
+            absent::answer(name, &why, &query, &index_path(&shared.prefix, head))
+        }
     }
 }
 
@@ -81,6 +91,8 @@ pub(super) enum Endpoint {
     Profile(Family),
     Symbol,
     Threads(&'static str),
+    #[cfg(feature = "heap")]
+    Heap(Family, heap::Kind),
     Absent(&'static str),
 }
 
@@ -110,6 +122,10 @@ impl Endpoint {
             "profile" => Some(Self::Profile(family)),
             "symbol" => Some(Self::Symbol),
             _ => {
+                #[cfg(feature = "heap")]
+                if let Some(kind) = heap::Kind::of(family, name) {
+                    return Some(Self::Heap(family, kind));
+                }
                 let kind = threads::kind(name).filter(|_| family == Family::Go);
                 let absent = || absent::name(family, name).map(Self::Absent);
                 kind.map(Self::Threads).or_else(absent)

@@ -39,7 +39,7 @@ pub(super) async fn answer(
     // Threads are as they are now, however long a client would wait.
     let asked = match query
         .seconds()
-        .and_then(|_| Form::asked_of_another_kind(query))
+        .and_then(|_| Form::asked_of_another_kind(query, None))
     {
         Ok(asked) => asked,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),

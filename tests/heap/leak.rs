@@ -14,12 +14,12 @@ const SIZE: usize = 16 * 1024;
 pub const INTERVAL: u64 = 64 * 1024;
 
 #[inline(never)]
-fn leaks() -> Vec<Vec<u8>> {
+pub fn leaks() -> Vec<Vec<u8>> {
     (0..BLOCKS).map(|_| black_box(vec![1; SIZE])).collect()
 }
 
 #[inline(never)]
-fn frees() {
+pub fn frees() {
     for i in 0..4 * BLOCKS {
         black_box(vec![i as u8; SIZE]);
     }
@@ -37,7 +37,7 @@ fn profile() -> Profile {
 
 /// Whether bytes are those of the leak, within five standard errors: one time in a million it is
 /// farther off.
-fn is_leak(bytes: f64) -> bool {
+pub fn is_leak(bytes: f64) -> bool {
     let chance = -(-(SIZE as f64) / INTERVAL as f64).exp_m1();
     let error = (BLOCKS as f64 * (1.0 - chance) / chance).sqrt() * SIZE as f64;
     (bytes - (BLOCKS * SIZE) as f64).abs() <= 5.0 * error
@@ -45,7 +45,7 @@ fn is_leak(bytes: f64) -> bool {
 
 /// The first row of a table of `go tool pprof -top` or of `google-pprof --text`: the flat value in
 /// bytes, and the function.
-fn first_row(table: &str) -> (f64, String) {
+pub fn first_row(table: &str) -> (f64, String) {
     let mut rows = table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());

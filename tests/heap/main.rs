@@ -1,6 +1,12 @@
 //! Heap profiles of a program whose allocator is sigprof's, over the system's.
 #![cfg(feature = "heap")]
 
+#[cfg(feature = "http")]
+#[allow(dead_code, reason = "others send more")]
+#[path = "../http/client.rs"]
+mod client;
+#[cfg(feature = "http")]
+mod endpoints;
 mod leak;
 mod moments;
 #[path = "../support/process.rs"]

@@ -128,7 +128,7 @@ type Totals = [f64; 2];
 /// samples of all runs so far.
 fn estimates() -> [Totals; 64] {
     let mut estimates = [[0.0; 2]; 64];
-    sites::each(|_, site| {
+    sites::each(|_, _, site| {
         let blocks = site.allocated;
         let counts = [blocks.objects as i64, blocks.bytes as i64];
         let class = &mut estimates[site.class.ilog2() as usize];

@@ -188,3 +188,21 @@ fn memory_that_runs_out_is_counted_as_far_as_it_went() {
     blocks.into_iter().for_each(|block| free(block, SIZE));
     assert_eq!(totals()[2..], [0, 0]);
 }
+
+#[test]
+fn a_delta_has_what_was_allocated_in_it_and_all_that_is_in_use() {
+    set_sample_interval(1);
+    let kept = allocate(100);
+    free(allocate(7), 7);
+    let mark = delta::Mark::now().unwrap();
+    let new = allocate(1000);
+    free(allocate(10_000), 10_000);
+    free(kept, 100);
+    let profile = mark.profile().unwrap();
+    let totals = [0, 1, 2, 3].map(|index| profile.total(index));
+    assert_eq!(totals, [2, 11_000, 1, 1000]);
+    assert!(profile.duration_nanos > 0);
+    free(new, 1000);
+    let nothing = delta(std::time::Duration::ZERO).unwrap();
+    assert_eq!(nothing.sample_count(), 0);
+}
