@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::sites::{self, Allocated};
+use super::sites::Counted;
 use super::{check, report};
 use crate::error::Result;
 use crate::profile::Profile;
@@ -13,7 +13,7 @@ use crate::sys::clock::Clock;
 /// The beginning of such a span.
 #[derive(Debug)]
 pub(crate) struct Mark {
-    allocated: Allocated,
+    counted: Counted,
     time_nanos: i64,
     monotonic_ns: u64,
 }
@@ -29,7 +29,7 @@ impl Mark {
         Ok(Self {
             time_nanos: Clock::REALTIME.now_ns().unwrap_or(0) as i64,
             monotonic_ns: Clock::MONOTONIC.now_ns().unwrap_or(0),
-            allocated: sites::allocated(),
+            counted: Counted::now(),
         })
     }
 
@@ -39,8 +39,22 @@ impl Mark {
     ///
     /// As of [`profile`](super::profile()).
     pub(crate) fn profile(&self) -> Result<Profile> {
+        self.with(report::profile)
+    }
+
+    /// Which allocations since then made the bytes in use more than they had ever been.
+    ///
+    /// # Errors
+    ///
+    /// As of [`profile`](super::profile()).
+    #[cfg(feature = "http")]
+    pub(crate) fn growth(&self) -> Result<Profile> {
+        self.with(report::growth)
+    }
+
+    fn with(&self, report: impl FnOnce(&Counted) -> Profile) -> Result<Profile> {
         check()?;
-        let mut profile = report::profile(Some(&self.allocated));
+        let mut profile = report(&self.counted);
         let now = Clock::MONOTONIC.now_ns().unwrap_or(0);
         profile.time_nanos = self.time_nanos;
         profile.duration_nanos = now.saturating_sub(self.monotonic_ns).max(1) as i64;

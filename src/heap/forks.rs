@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{countdown, live, sites, stack};
+use super::{countdown, live, peak, sites, stack};
 use crate::sys::fork::{Hooks, around_forks};
 use crate::sys::fork_mutex::{Held, hold_all, let_go_of_all};
 use crate::sys::per_process::PerProcess;
@@ -42,6 +42,7 @@ pub(super) fn begin() {
 fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
     stack::mutexes()
         .chain(sites::mutexes())
+        .chain([peak::mutex()])
         .chain(live::mutexes())
 }
 
@@ -49,6 +50,7 @@ fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
 /// has no profile: that thread may have held a mutex.
 fn in_child() {
     stack::begin_in_child();
+    peak::begin_in_child();
     let_go_of_all(mutexes());
     let _ = IS_WHOLE.get_or_make(|| ());
 }

@@ -38,6 +38,7 @@ mod delta;
 mod filter;
 mod forks;
 mod live;
+mod peak;
 mod plumbing;
 mod report;
 mod samples;
@@ -51,6 +52,7 @@ pub use allocator::Allocator;
 pub(crate) use delta::Mark;
 pub use delta::delta;
 
+use self::sites::Counted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 
@@ -82,7 +84,31 @@ pub fn set_sample_interval(bytes: u64) {
 /// program's `#[global_allocator]`. Also in a forked child that has no profile.
 pub fn profile() -> Result<Profile> {
     check()?;
-    Ok(report::profile(None))
+    Ok(report::profile(&Counted::default()))
+}
+
+/// What was in use when that was the most bytes since the program began, by stack and by size: the
+/// sample types are `inuse_objects`/`count` and `inuse_space`/`bytes`, the last of which viewers
+/// show.
+///
+/// # Errors
+///
+/// As of [`profile`].
+pub fn peak() -> Result<Profile> {
+    check()?;
+    Ok(report::peak())
+}
+
+/// Which allocations made the bytes in use more than they had ever been, and by how many bytes, by
+/// stack and by size: the sample types are `objects`/`count` and `space`/`bytes`, the last of which
+/// viewers show. The bytes of all stacks together are those in use at the [`peak`].
+///
+/// # Errors
+///
+/// As of [`profile`].
+pub fn growth() -> Result<Profile> {
+    check()?;
+    Ok(report::growth(&Counted::default()))
 }
 
 /// Whether an [`Allocator`] has given anything out in this program.

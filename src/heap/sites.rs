@@ -6,6 +6,8 @@ use std::hash::BuildHasher;
 use crossbeam_utils::CachePadded;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::peak::{self, Kept};
+use crate::format::unsampled;
 use crate::profile::SliceTable;
 use crate::sys::fork_mutex::{ForkMutex, Held};
 
@@ -70,7 +72,11 @@ pub(super) struct Site {
     /// The mean interval that the blocks were sampled with.
     pub(super) mean: u64,
     pub(super) allocated: Blocks,
-    pub(super) freed: Blocks,
+    freed: Blocks,
+    /// By how many bytes, as they stand for all, its blocks raised what was in use over the most
+    /// that ever was.
+    pub(super) growth: u64,
+    pub(super) kept: Kept,
 }
 
 /// Part of the table.
@@ -122,6 +128,8 @@ impl Sites {
             mean,
             allocated: Blocks::default(),
             freed: Blocks::default(),
+            growth: 0,
+            kept: Kept::default(),
         });
         index.insert_unique(hash(&key), place as u32, |&place| hash_of(sites, place));
         Some(place)
@@ -132,6 +140,32 @@ impl Site {
     fn key(&self) -> (u32, u64, u64) {
         (self.stack, self.class, self.mean)
     }
+
+    /// What is not freed.
+    pub(super) fn in_use(&self) -> Blocks {
+        self.allocated.minus(self.freed)
+    }
+
+    fn count_allocated(&mut self, size: u64) {
+        let now = self.in_use();
+        let mut in_use = peak::lock();
+        in_use.keep(&mut self.kept, now);
+        self.allocated.add(size);
+        self.growth += in_use.add(stands_for(size, self.mean));
+    }
+
+    fn count_freed(&mut self, size: u64) {
+        let now = self.in_use();
+        let mut in_use = peak::lock();
+        in_use.keep(&mut self.kept, now);
+        self.freed.add(size);
+        in_use.subtract(stands_for(size, self.mean));
+    }
+}
+
+/// Bytes that a sampled block of this size stands for.
+fn stands_for(size: u64, mean: u64) -> u64 {
+    unsampled([1, size as i64], mean as i64)[1] as u64
 }
 
 /// Counts a sampled block, allocated by a stack of these words. `None` where there is no memory to
@@ -142,7 +176,7 @@ pub(super) fn count_allocated(stack: &[u64], size: u64, mean: u64) -> Option<Sit
     let sites = sites.get_or_insert_default();
     let place = sites.find_or_add(stack, size, mean)?;
     let id = u32::try_from(place * PARTS + part).ok()?;
-    sites.sites[place].allocated.add(size);
+    sites.sites[place].count_allocated(size);
     Some(SiteId(id))
 }
 
@@ -150,7 +184,7 @@ pub(super) fn count_allocated(stack: &[u64], size: u64, mean: u64) -> Option<Sit
 pub(super) fn count_freed(SiteId(id): SiteId, size: u64) {
     let (place, part) = (id as usize / PARTS, id as usize % PARTS);
     if let Some(sites) = &mut *SITES[part].lock() {
-        sites.sites[place].freed.add(size);
+        sites.sites[place].count_freed(size);
     }
 }
 
@@ -162,7 +196,7 @@ fn part_of(stack: &[u64]) -> usize {
 
 /// Calls `see` with all sites and the words of their stacks, some at a time: whoever allocates
 /// meanwhile waits for microseconds.
-pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], Site)) {
+pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], &Site)) {
     /// Sites that are copied at once, and words of their stacks, so that allocating threads wait
     /// for some 20 µs.
     const AT_ONCE: usize = 256;
@@ -189,7 +223,7 @@ pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], Site)) {
                 break;
             }
             let mut begin = 0;
-            for &(end, site) in &copied {
+            for &(end, ref site) in &copied {
                 see(SiteId::new(next, number), &words[begin..end], site);
                 next += 1;
                 begin = end;
@@ -198,24 +232,34 @@ pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], Site)) {
     }
 }
 
-/// What was allocated until some moment, by site.
+/// What was counted until some moment, by site, and is not taken back.
 #[derive(Debug, Default)]
-pub(super) struct Allocated(Vec<Blocks>);
+pub(super) struct Counted(Vec<(Blocks, u64)>);
 
-impl Allocated {
-    pub(super) fn of(&self, site: SiteId) -> Blocks {
-        self.0.get(site.index()).copied().unwrap_or_default()
+impl Counted {
+    /// What is there now.
+    pub(super) fn now() -> Self {
+        let mut sites = Vec::new();
+        each(|id, _, site| {
+            sites.resize(sites.len().max(id.index() + 1), Default::default());
+            sites[id.index()] = (site.allocated, site.growth);
+        });
+        Self(sites)
     }
-}
 
-/// What was allocated until now.
-pub(super) fn allocated() -> Allocated {
-    let mut blocks = Vec::new();
-    each(|id, _, site| {
-        blocks.resize(blocks.len().max(id.index() + 1), Blocks::default());
-        blocks[id.index()] = site.allocated;
-    });
-    Allocated(blocks)
+    /// What a site has allocated after that.
+    pub(super) fn allocated_since(&self, id: SiteId, site: &Site) -> Blocks {
+        site.allocated.minus(self.of(id).0)
+    }
+
+    /// By how many bytes it has grown after that.
+    pub(super) fn growth_since(&self, id: SiteId, site: &Site) -> u64 {
+        site.growth - self.of(id).1
+    }
+
+    fn of(&self, id: SiteId) -> (Blocks, u64) {
+        self.0.get(id.index()).copied().unwrap_or_default()
+    }
 }
 
 /// The table's mutexes, which a fork holds.

@@ -1,4 +1,4 @@
-//! `heap` and `allocs`: the memory of a program whose allocator is sigprof's.
+//! `heap`, `allocs`, `peak` and `growth`: the memory of a program whose allocator is sigprof's.
 
 use std::sync::Arc;
 
@@ -22,32 +22,55 @@ pub(super) enum Kind {
     Heap,
     /// The same, of which viewers show the allocations.
     Allocs,
+    /// What was in use when it was the most.
+    Peak,
+    /// What made it that.
+    Growth,
 }
+
+/// Names of kinds, and whether gperftools has such an endpoint, too.
+const KINDS: [(&str, Kind, bool); 4] = [
+    ("heap", Kind::Heap, true),
+    ("allocs", Kind::Allocs, false),
+    ("peak", Kind::Peak, false),
+    ("growth", Kind::Growth, true),
+];
 
 impl Kind {
     /// That of this name.
     pub(super) fn of(family: Family, name: &str) -> Option<Self> {
-        match (family, name) {
-            (_, "heap") => Some(Self::Heap),
-            (Family::Go, "allocs") => Some(Self::Allocs),
-            _ => None,
-        }
+        let is_it = |&(known, _, is_of_both): &(&str, Self, bool)| {
+            known == name && (family == Family::Go || is_of_both)
+        };
+        KINDS.into_iter().find(is_it).map(|(_, kind, _)| kind)
     }
 
     fn name(self) -> &'static str {
+        let mut kinds = KINDS.into_iter();
+        kinds
+            .find(|&(_, kind, _)| kind == self)
+            .map_or("heap", |(name, ..)| name)
+    }
+
+    fn legacy(self) -> Format {
         match self {
-            Self::Heap => "heap",
-            Self::Allocs => "allocs",
+            Self::Growth => Format::Growth,
+            Self::Heap | Self::Allocs | Self::Peak => Format::Heap,
         }
     }
 
-    /// The profile of what was allocated since a moment, or since the program began.
+    /// The profile of what there was since a moment, or since the program began.
     fn profile(self, since: Option<&Mark>) -> Result<Profile> {
-        let mut profile = since.map_or_else(heap::profile, Mark::profile)?;
-        if self == Self::Allocs {
-            profile.default_sample_type = "alloc_space".into();
+        match self {
+            Self::Heap => since.map_or_else(heap::profile, Mark::profile),
+            Self::Allocs => {
+                let mut profile = since.map_or_else(heap::profile, Mark::profile)?;
+                profile.default_sample_type = "alloc_space".into();
+                Ok(profile)
+            }
+            Self::Peak => heap::peak(),
+            Self::Growth => since.map_or_else(heap::growth, Mark::growth),
         }
-        Ok(profile)
     }
 }
 
@@ -71,15 +94,19 @@ pub(super) async fn answer(
     let asked = (query.seconds_asked()).and_then(|time| {
         Ok((
             time,
-            Form::asked_of_another_kind(query, Some(Format::Heap))?,
+            Form::asked_of_another_kind(query, Some(kind.legacy()))?,
         ))
     });
     let (time, form) = match asked {
         Ok(asked) => asked,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
+    if kind == Kind::Peak && time.is_some() {
+        let sentence = "the peak is that since the program began: ask for it without seconds";
+        return reply::error(StatusCode::BAD_REQUEST, sentence);
+    }
     let form = form.unwrap_or(match family {
-        Family::Gperftools => Form::File(Format::Heap),
+        Family::Gperftools => Form::File(kind.legacy()),
         Family::Go if query.is_for_people() => Form::Top,
         Family::Go => Form::File(Format::Pprof),
     });

@@ -41,7 +41,7 @@ const ENDPOINTS: [Listed; 9] = [
 ];
 
 /// Those of the heap, where the program's allocator is sigprof's.
-const OF_HEAP: [Listed; 5] = [
+const OF_HEAP: [Listed; 8] = [
     (
         "heap",
         "the memory in use and all that was allocated, as profile.proto in gzip",
@@ -58,6 +58,15 @@ const OF_HEAP: [Listed; 5] = [
         "allocs?debug=1",
         "the functions that allocated the most, as text",
     ),
+    (
+        "peak",
+        "the memory that was in use when it was the most, as profile.proto in gzip",
+    ),
+    (
+        "growth",
+        "the allocations that made it more than it had ever been, as profile.proto in gzip",
+    ),
+    ("../../pprof/growth", "the same as gperftools' text"),
     (
         "../../pprof/heap",
         "the memory in use and all that was allocated, as gperftools' text",

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 /// A mutex of the C library's, the kind that may be unlocked in a forked child by the thread that
 /// locked it, and what it guards.
 ///
-/// Whoever holds it does not wait for anything else.
+/// Whoever holds it waits for nothing else than another such mutex.
 #[derive(Debug)]
 pub(crate) struct ForkMutex<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
@@ -38,7 +38,7 @@ impl<T> ForkMutex<T> {
 
     /// Waits for the mutex and holds it.
     ///
-    /// Calls do not nest: a thread holds one such mutex at a time, but for the fork's sake.
+    /// A thread that holds several such mutexes locks them in the order in which a fork does.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let is_held_by_fork = HOLDS_ALL.get();
         if !is_held_by_fork {

@@ -68,9 +68,16 @@ fn go_and_google_pprof_see_the_leak_of_a_running_program() {
     };
     let leaking = Leaking::new();
     let address = leaking.address();
-    for path in ["/debug/pprof/heap", "/pprof/heap"] {
+    for (path, index) in [
+        ("/debug/pprof/heap", "inuse_space"),
+        ("/pprof/heap", "inuse_space"),
+        ("/debug/pprof/peak", "inuse_space"),
+        ("/debug/pprof/growth", "space"),
+        ("/pprof/growth", "space"),
+    ] {
         let url = format!("http://{address}{path}");
-        let options = ["-top", "-sample_index=inuse_space", "-symbolize=remote"];
+        let index = format!("-sample_index={index}");
+        let options = ["-top", &index, "-symbolize=remote"];
         let top = go(&go_tool, &options, url);
         let (bytes, function) = first_row(&top);
         assert!(function.contains("leaks") && is_leak(bytes), "{top}");
@@ -85,12 +92,14 @@ fn go_and_google_pprof_see_the_leak_of_a_running_program() {
     if tool("curl").is_none() {
         return;
     }
-    let mut command = Command::new(google_pprof);
-    command.args(["--text", "--inuse_space"]);
-    let table = client(command, format!("{address}/pprof/heap"));
-    let (bytes, function) = first_row(&table);
-    // One digit behind the point, of MiB.
-    assert!(function.contains("leaks") && is_leak(bytes), "{table}");
+    for path in ["/pprof/heap", "/pprof/growth"] {
+        let mut command = Command::new(&google_pprof);
+        command.args(["--text", "--inuse_space"]);
+        let table = client(command, format!("{address}{path}"));
+        let (bytes, function) = first_row(&table);
+        // One digit behind the point, of MiB.
+        assert!(function.contains("leaks") && is_leak(bytes), "{table}");
+    }
 }
 
 #[test]
@@ -121,6 +130,11 @@ fn people_get_a_table_and_whoever_asks_another_form() {
         let inuse = profile.samples().map(|sample| sample.values[3]);
         assert!(is_leak(inuse.max().unwrap() as f64), "{path}");
     }
+    let growth = leaking.ask("/pprof/growth");
+    let head = growth.text().lines().next().unwrap();
+    assert!(head.ends_with("] @ growth"), "{head}");
+    let nothing = leaking.ask("/debug/pprof/growth?seconds=1&debug=1");
+    assert!(!nothing.text().contains("leaks"), "{}", nothing.text());
     let proto = leaking.ask("/pprof/heap?format=proto");
     assert_eq!(proto.body[..2], [0x1f, 0x8b], "gzip");
     let index = leaking.ask("/debug/pprof/");
@@ -133,7 +147,9 @@ fn people_get_a_table_and_whoever_asks_another_form() {
     for path in [
         "/debug/pprof/heap?seconds=0",
         "/debug/pprof/heap?format=gmon",
+        "/debug/pprof/peak?seconds=1",
         "/pprof/allocs",
+        "/pprof/peak",
     ] {
         let refused = ask(address, "GET", path, b"");
         assert!([400, 404].contains(&refused.status), "{path}");
