@@ -5,12 +5,18 @@
 use crate::profile::{Location, Profile};
 
 /// What the names of such functions begin with, with or without a `<` in front.
-const BEGINNINGS: [&str; 5] = [
-    "__rust_",
-    "__rustc::__rust_",
+///
+/// No more of the program than the way to the allocator: `__rust_try`, for one, is below all that a
+/// thread does.
+const BEGINNINGS: [&str; 8] = [
+    "__rust_alloc",
+    "__rust_realloc",
+    "__rustc::__rg_",
+    "__rustc::__rust_alloc",
+    "__rustc::__rust_realloc",
     "alloc::alloc::",
     "alloc::raw_vec::",
-    "sigprof::heap::",
+    "sigprof::heap::allocator::",
 ];
 
 /// The same for readers of the file, which drop the frames that match it and those that are called
@@ -75,6 +81,7 @@ mod tests {
         for name in [
             "__rustc::__rust_alloc",
             "__rust_realloc",
+            "__rustc::__rg_alloc",
             "<sigprof::heap::allocator::Allocator<A> as core::alloc::global::GlobalAlloc>::alloc",
             "<alloc::raw_vec::RawVecInner>::try_allocate_in",
             "alloc::raw_vec::RawVecInner<A>::with_capacity_in",
@@ -87,9 +94,12 @@ mod tests {
         }
         for name in [
             "alloc::vec::Vec<T,A>::push",
+            "__rust_try",
+            "__rustc::__rust_begin_short_backtrace",
             "program::new",
             "program::with_capacity",
             "core::iter::traits::iterator::Iterator::collect",
+            "sigprof::heap::profile",
             "sigprof::symbolize::add_names",
             "",
         ] {

@@ -90,6 +90,18 @@ fn go_and_google_pprof_see_the_leak_of_a_running_program() {
         let (bytes, function) = first_row(&top);
         assert!(function.contains("leaks") && is_leak(bytes), "{top}");
     }
+    // The server's allocations are shown where they are made, below all that std does in a thread.
+    let url = format!("http://{address}/debug/pprof/allocs");
+    let top = go(&go_tool, &["-top", "-nodecount=1000"], url);
+    let of_thread: Vec<&str> = top
+        .lines()
+        .filter(|row| row.contains("catch_unwind"))
+        .collect();
+    let is_below = |row: &&str| row.trim_start().starts_with("0 ");
+    assert!(
+        !of_thread.is_empty() && of_thread.iter().all(is_below),
+        "{top}"
+    );
     if tool("curl").is_none() {
         return;
     }

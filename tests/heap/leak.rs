@@ -57,6 +57,7 @@ pub fn first_row(table: &str) -> (f64, String) {
         "kB" => 1024.0,
         // google-pprof shows MiB, and does not say so.
         "MB" | "" => 1024.0 * 1024.0,
+        "GB" => 1024.0 * 1024.0 * 1024.0,
         unit => panic!("{unit} is no unit that is known"),
     };
     (number.parse::<f64>().unwrap() * unit, row[5..].join(" "))
