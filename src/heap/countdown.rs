@@ -41,6 +41,8 @@ struct Thread {
     left: Cell<i64>,
     /// Bytes from there to the next sample.
     rest: Cell<u64>,
+    /// Bytes that the thread has allocated so far, and those left, together.
+    ahead: Cell<u64>,
     /// The mean that the countdown was drawn with; 0 while none was.
     mean: Cell<u64>,
     /// The thread is at work for the profile itself, and takes no samples.
@@ -55,6 +57,7 @@ thread_local! {
         Thread {
             left: Cell::new(0),
             rest: Cell::new(0),
+            ahead: Cell::new(0),
             mean: Cell::new(0),
             is_inside: Cell::new(false),
             draws: Cell::new(0),
@@ -71,7 +74,11 @@ pub(super) fn mean() -> u64 {
 /// [`PIECE`].
 pub(super) fn set_mean(bytes: u64) {
     MEAN.store(bytes, Ordering::Relaxed);
-    THREAD.with(|thread| thread.left.set(0));
+    THREAD.with(|thread| {
+        let rest = thread.left.get() as u64 + thread.rest.get();
+        thread.set_left(0);
+        thread.rest.set(rest);
+    });
 }
 
 /// Whether any block was counted: an allocator is in use.
@@ -109,6 +116,7 @@ pub(super) fn due(size: usize) -> Option<u64> {
             BEGUN_NS.store(Clock::MONOTONIC.now_ns().unwrap_or(0), Ordering::Relaxed);
             HAS_BEGUN.store(true, Ordering::Relaxed);
         }
+        thread.ahead.set(thread.ahead.get().wrapping_add(size));
         let mean = mean();
         if thread.is_inside.get() {
             // What would have been a sample is none.
@@ -153,12 +161,46 @@ pub(super) fn is_inside() -> bool {
     THREAD.with(|thread| thread.is_inside.get())
 }
 
+/// How far a thread has come. Packed, since each block of the live set has one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(Rust, packed(4))]
+pub(super) struct Position {
+    /// The thread, by its number.
+    thread: u32,
+    /// Bytes that the thread has allocated.
+    bytes: u64,
+}
+
+/// That of the calling thread.
+pub(super) fn position() -> Position {
+    THREAD.with(|thread| Position {
+        thread: thread.number(),
+        bytes: thread.ahead.get().wrapping_sub(thread.left.get() as u64),
+    })
+}
+
+impl Position {
+    /// How many bytes a thread has allocated since it was at another position; `None` where that
+    /// is of another thread.
+    pub(super) fn bytes_since(self, other: Self) -> Option<u64> {
+        (self.thread == other.thread).then(|| self.bytes.wrapping_sub(other.bytes))
+    }
+}
+
 impl Thread {
     /// Begins a countdown of this many bytes, which may all be allocated.
     fn begin(&self, interval: u64) {
         let left = interval.min(PIECE);
-        self.left.set(left as i64);
+        self.set_left(left);
         self.rest.set(interval - left);
+    }
+
+    /// Lets the thread allocate this many bytes until it looks again.
+    fn set_left(&self, left: u64) {
+        let before = self.left.replace(left as i64) as u64;
+        let ahead = self.ahead.get();
+        self.ahead
+            .set(ahead.wrapping_add(left).wrapping_sub(before));
     }
 
     /// How many bytes from here on are in no sample.
@@ -179,14 +221,20 @@ impl Thread {
             }
             seed => seed,
         };
+        self.number();
+        let draw = self.draws.get().wrapping_add(1);
+        self.draws.set(draw);
+        Random::of_seed(seed).nth(draw)
+    }
+
+    /// The number of the thread, which no other has.
+    fn number(&self) -> u32 {
         if self.draws.get() == 0 {
             // A thread draws fewer than 2^40 numbers, and a process has fewer than 2^24 threads.
             let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
             self.draws.set(number << 40);
         }
-        let draw = self.draws.get().wrapping_add(1);
-        self.draws.set(draw);
-        Random::of_seed(seed).nth(draw)
+        (self.draws.get() >> 40) as u32
     }
 }
 

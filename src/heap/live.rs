@@ -4,6 +4,7 @@
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 
+use super::lifetimes::Birth;
 use super::sites::SiteId;
 use crate::sys::fork_mutex::{ForkMutex, Held};
 
@@ -21,7 +22,11 @@ static LIVE: [CachePadded<Part>; PARTS] =
 pub(super) struct Sample {
     pub(super) site: SiteId,
     pub(super) size: u64,
+    pub(super) birth: Birth,
 }
+
+// A program with a million of them shall not need more.
+const _: () = assert!(size_of::<(usize, Sample)>() == 40);
 
 /// Addresses are hashed as they are: a table of the set's own has no need to be safe from whoever
 /// chooses them.

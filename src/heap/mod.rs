@@ -37,6 +37,7 @@ mod countdown;
 mod delta;
 mod filter;
 mod forks;
+mod lifetimes;
 mod live;
 mod peak;
 mod plumbing;
@@ -109,6 +110,23 @@ pub fn peak() -> Result<Profile> {
 pub fn growth() -> Result<Profile> {
     check()?;
     Ok(report::growth(&Counted::default()))
+}
+
+/// How long blocks lived that were freed since the program began, by stack, by size and by
+/// lifetime: the sample types are `freed_objects`/`count` and `freed_space`/`bytes`, and, of these,
+/// `temporary_objects`/`count` and `temporary_space`/`bytes`, the last of which viewers show.
+///
+/// The label `lifetime` is the mean lifetime of a sample's blocks in nanoseconds, which differ by
+/// less than a factor of 2. A block is temporary that lived for at most 1 ms; or that its own
+/// thread freed before the thread had allocated as many bytes again, and so before the thread's
+/// next block of that size. Temporary blocks are those that a buffer or the stack may replace.
+///
+/// # Errors
+///
+/// As of [`profile`].
+pub fn lifetimes() -> Result<Profile> {
+    check()?;
+    Ok(report::lifetimes())
 }
 
 /// Whether an [`Allocator`] has given anything out in this program.

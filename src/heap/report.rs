@@ -23,6 +23,14 @@ const IN_USE: [ValueType; 2] = [
     ValueType::fixed("inuse_objects", "count"),
     ValueType::fixed("inuse_space", "bytes"),
 ];
+const FREED: [ValueType; 2] = [
+    ValueType::fixed("freed_objects", "count"),
+    ValueType::fixed("freed_space", "bytes"),
+];
+const TEMPORARY: [ValueType; 2] = [
+    ValueType::fixed("temporary_objects", "count"),
+    ValueType::fixed("temporary_space", "bytes"),
+];
 const GROWTH: [ValueType; 2] = [
     ValueType::fixed("objects", "count"),
     ValueType::fixed("space", "bytes"),
@@ -66,15 +74,45 @@ pub(super) fn growth(before: &Counted) -> Profile {
     rows.report([GROWTH])
 }
 
+/// What is freed, and what of that was temporary, by how long it lived.
+pub(super) fn lifetimes() -> Profile {
+    let mut rows = Rows::default();
+    sites::each_lifetime(|stack, site, class, freed| {
+        let values = Values {
+            blocks: [freed.all, freed.temporary],
+            lifetimes_ns: freed.ns,
+        };
+        rows.push_of_lifetime(stack, site, site.mean, Some(class), values);
+    });
+    rows.report([FREED, TEMPORARY])
+}
+
 /// What is known of sites: `N` times objects and bytes.
 #[derive(Debug)]
 struct Rows<const N: usize> {
     stacks: SliceTable<u64>,
-    rows: Vec<(Key, [Blocks; N])>,
+    rows: Vec<(Key, Values<N>)>,
 }
 
-/// The number of a stack, a class of sizes, and the mean interval that blocks were sampled with.
-type Key = (u32, u64, u64);
+/// What samples have in common that are shown as one.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Key {
+    /// The number of their stack.
+    stack: u32,
+    /// The class of their sizes.
+    class: u64,
+    /// The mean interval that they were sampled with.
+    mean: u64,
+    /// The class of their lifetimes, if those are told.
+    lifetime: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Values<const N: usize> {
+    blocks: [Blocks; N],
+    /// The sum of the lifetimes of the first blocks, if those are told.
+    lifetimes_ns: u64,
+}
 
 impl<const N: usize> Default for Rows<N> {
     fn default() -> Self {
@@ -87,9 +125,29 @@ impl<const N: usize> Default for Rows<N> {
 
 impl<const N: usize> Rows<N> {
     fn push(&mut self, stack: &[u64], site: &Site, mean: u64, blocks: [Blocks; N]) {
-        if blocks.iter().any(|blocks| blocks.objects > 0) {
-            let key = (self.stacks.intern(stack), site.class, mean);
-            self.rows.push((key, blocks));
+        let values = Values {
+            blocks,
+            lifetimes_ns: 0,
+        };
+        self.push_of_lifetime(stack, site, mean, None, values);
+    }
+
+    fn push_of_lifetime(
+        &mut self,
+        stack: &[u64],
+        site: &Site,
+        mean: u64,
+        lifetime: Option<u8>,
+        values: Values<N>,
+    ) {
+        if values.blocks.iter().any(|blocks| blocks.objects > 0) {
+            let key = Key {
+                stack: self.stacks.intern(stack),
+                class: site.class,
+                mean,
+                lifetime,
+            };
+            self.rows.push((key, values));
         }
     }
 
@@ -113,42 +171,61 @@ impl<const N: usize> Rows<N> {
 
         let mut callers = SliceTable::<LocationId>::default();
         let mut order = Vec::new();
-        let mut sums: HashMap<Key, [Blocks; N]> = HashMap::new();
-        for ((stack, class, mean), blocks) in self.rows {
-            let stack = &stacks[stack as usize];
+        let mut sums: HashMap<Key, Values<N>> = HashMap::new();
+        for (mut key, values) in self.rows {
+            let stack = &stacks[key.stack as usize];
             let leaf = stack.iter().position(|l| !is_plumbing[l.index()]);
-            let stack = callers.intern(&stack[leaf.unwrap_or(0)..]);
-            let key = (stack, class, mean);
-            let sum = match sums.entry(key) {
-                Entry::Occupied(sum) => sum.into_mut(),
+            key.stack = callers.intern(&stack[leaf.unwrap_or(0)..]);
+            match sums.entry(key) {
+                Entry::Occupied(mut sum) => sum.get_mut().add(values),
                 Entry::Vacant(place) => {
                     order.push(key);
-                    place.insert([Blocks::default(); N])
+                    place.insert(values);
                 }
-            };
-            for (sum, blocks) in sum.iter_mut().zip(blocks) {
-                *sum = sum.plus(blocks);
             }
         }
-        let key = profile.intern("bytes");
-        for row @ (stack, _, mean) in order {
-            let blocks = sums[&row];
+        let [bytes, lifetime, nanoseconds] =
+            ["bytes", "lifetime", "nanoseconds"].map(|text| profile.intern(text));
+        for key in order {
+            let Values {
+                blocks,
+                lifetimes_ns,
+            } = sums[&key];
             // Of what is in use, if anything is.
             let of_size = blocks.iter().rev().find(|blocks| blocks.objects > 0);
-            let value = LabelValue::Num {
-                value: of_size.map_or(0, |blocks| blocks.bytes / blocks.objects) as i64,
-                unit: StringId::default(),
-            };
-            let values = blocks
-                .map(|blocks| unsampled([blocks.objects as i64, blocks.bytes as i64], mean as i64));
-            profile.push_sample(
-                callers.get(stack),
-                values.as_flattened(),
-                &[Label { key, value }],
-            );
+            let size = of_size.map_or(0, |blocks| blocks.bytes / blocks.objects);
+            let mut labels = vec![label(bytes, size, StringId::default())];
+            if key.lifetime.is_some() {
+                let mean_ns = lifetimes_ns / blocks[0].objects.max(1);
+                labels.push(label(lifetime, mean_ns, nanoseconds));
+            }
+            let values = blocks.map(|blocks| {
+                unsampled(
+                    [blocks.objects as i64, blocks.bytes as i64],
+                    key.mean as i64,
+                )
+            });
+            profile.push_sample(callers.get(key.stack), values.as_flattened(), &labels);
         }
         profile
     }
+}
+
+impl<const N: usize> Values<N> {
+    fn add(&mut self, others: Self) {
+        for (sum, blocks) in self.blocks.iter_mut().zip(others.blocks) {
+            *sum = sum.plus(blocks);
+        }
+        self.lifetimes_ns = self.lifetimes_ns.saturating_add(others.lifetimes_ns);
+    }
+}
+
+fn label(key: StringId, value: u64, unit: StringId) -> Label {
+    let value = LabelValue::Num {
+        value: value as i64,
+        unit,
+    };
+    Label { key, value }
 }
 
 /// The locations of stacks, by their numbers.

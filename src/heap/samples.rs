@@ -1,6 +1,7 @@
 //! What is done when a block is sampled, and when a sampled one is freed.
 #![forbid(unsafe_code)]
 
+use super::lifetimes::Birth;
 use super::live::{self, Sample};
 use super::{countdown, filter, forks, sites, stack};
 use crate::sys::arch::Registers;
@@ -24,11 +25,8 @@ pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
         let Some(site) = stack::walk(registers, count).flatten() else {
             return;
         };
-        match live::insert(block, Sample { site, size }) {
-            true => filter::add(block),
-            // There is no memory to wait for its end in.
-            false => sites::count_freed(site, size),
-        }
+        let birth = Birth::now();
+        put_in(block, Sample { site, size, birth });
     });
 }
 
@@ -50,15 +48,24 @@ pub(super) fn take(block: *const u8) -> Option<Sample> {
 
 /// Puts a block back that could not be reallocated.
 pub(super) fn put_back(block: *const u8, sample: Sample) {
-    inside(|| match live::insert(block, sample) {
+    inside(|| put_in(block, sample));
+}
+
+/// Puts a block into the live set.
+fn put_in(block: *const u8, sample: Sample) {
+    match live::insert(block, sample) {
         true => filter::add(block),
-        false => sites::count_freed(sample.site, sample.size),
-    });
+        // There is no memory to wait for its end in.
+        false => sites::count_freed(sample.site, sample.size, None),
+    }
 }
 
 /// Counts a block that was taken out and is freed.
 pub(super) fn freed(sample: Sample) {
-    inside(|| sites::count_freed(sample.site, sample.size));
+    inside(|| {
+        let lifetime = sample.birth.lifetime(sample.size);
+        sites::count_freed(sample.site, sample.size, Some(lifetime));
+    });
 }
 
 /// Counts a block that may be sampled, and is about to be freed.

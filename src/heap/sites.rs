@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use crossbeam_utils::CachePadded;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
+use super::lifetimes::{Freed, Lifetime};
 use super::peak::{self, Kept};
 use crate::format::unsampled;
 use crate::profile::SliceTable;
@@ -41,7 +42,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    fn add(&mut self, size: u64) {
+    pub(super) fn add(&mut self, size: u64) {
         self.objects += 1;
         self.bytes += size;
     }
@@ -87,13 +88,17 @@ struct Sites {
     sites: Vec<Site>,
     /// Places in `sites`.
     index: HashTable<u32>,
+    /// What is freed, by places in `sites` and classes of lifetimes.
+    lifetimes: Vec<((u32, u8), Freed)>,
+    /// Places in `lifetimes`.
+    lifetimes_index: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
 
 /// The class of a size. Sizes of one class are the same, or above 1 KiB differ by less than 1 in
 /// 64, so that a stack has a bounded number of sites, and what samples stand for is the same for
 /// one size as for the mean of a class.
-fn class(size: u64) -> u64 {
+pub(super) fn class(size: u64) -> u64 {
     let bits = (u64::BITS - size.leading_zeros()).saturating_sub(7);
     match size < 1024 {
         true => size,
@@ -112,6 +117,7 @@ impl Sites {
             sites,
             index,
             hasher,
+            ..
         } = self;
         let hash = |key: &(u32, u64, u64)| hasher.hash_one(key);
         let hash_of = |sites: &[Site], place: u32| hash(&sites[place as usize].key());
@@ -133,6 +139,36 @@ impl Sites {
         });
         index.insert_unique(hash(&key), place as u32, |&place| hash_of(sites, place));
         Some(place)
+    }
+
+    /// What is freed of a site's blocks that lived about as long; `None` where there is no memory
+    /// for it.
+    fn freed_after(&mut self, site: u32, lifetime: Lifetime) -> Option<&mut Freed> {
+        let Self {
+            lifetimes,
+            lifetimes_index: index,
+            hasher,
+            ..
+        } = self;
+        lifetimes.try_reserve(1).ok()?;
+        let hash = |key: &(u32, u8)| hasher.hash_one(key);
+        let hash_of =
+            |lifetimes: &[((u32, u8), Freed)], place: u32| hash(&lifetimes[place as usize].0);
+        index
+            .try_reserve(1, |&place| hash_of(lifetimes, place))
+            .ok()?;
+        let key = (site, lifetime.class());
+        let known = index.find(hash(&key), |&place| lifetimes[place as usize].0 == key);
+        let place = match known {
+            Some(&place) => place as usize,
+            None => {
+                let place = lifetimes.len();
+                lifetimes.push((key, Freed::default()));
+                index.insert_unique(hash(&key), place as u32, |&place| hash_of(lifetimes, place));
+                place
+            }
+        };
+        Some(&mut lifetimes[place].1)
     }
 }
 
@@ -180,11 +216,16 @@ pub(super) fn count_allocated(stack: &[u64], size: u64, mean: u64) -> Option<Sit
     Some(SiteId(id))
 }
 
-/// Counts that a sampled block of a site was freed.
-pub(super) fn count_freed(SiteId(id): SiteId, size: u64) {
+/// Counts that a sampled block of a site was freed, and after which lifetime if that is known.
+pub(super) fn count_freed(SiteId(id): SiteId, size: u64, lifetime: Option<Lifetime>) {
     let (place, part) = (id as usize / PARTS, id as usize % PARTS);
-    if let Some(sites) = &mut *SITES[part].lock() {
-        sites.sites[place].count_freed(size);
+    let mut sites = SITES[part].lock();
+    let Some(sites) = &mut *sites else { return };
+    sites.sites[place].count_freed(size);
+    if let Some(lifetime) = lifetime
+        && let Some(freed) = sites.freed_after(place as u32, lifetime)
+    {
+        freed.add(size, lifetime);
     }
 }
 
@@ -194,15 +235,40 @@ fn part_of(stack: &[u64]) -> usize {
     (stack.iter().fold(0, mix) >> 32) as usize % PARTS
 }
 
-/// Calls `see` with all sites and the words of their stacks, some at a time: whoever allocates
-/// meanwhile waits for microseconds.
+/// Calls `see` with all sites and the words of their stacks.
 pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], &Site)) {
-    /// Sites that are copied at once, and words of their stacks, so that allocating threads wait
+    let copy = |sites: &Sites, place: usize| sites.sites.get(place).copied();
+    copy_each(
+        |sites, place| copy(sites, place).map(|site| (site.stack, site)),
+        |id, stack, site| see(id, stack, site),
+    );
+}
+
+/// Calls `see` with what is freed of each site and class of lifetimes, and the words of the site's
+/// stack.
+pub(super) fn each_lifetime(mut see: impl FnMut(&[u64], &Site, u8, &Freed)) {
+    copy_each(
+        |sites, place| {
+            let &((site, class), freed) = sites.lifetimes.get(place)?;
+            let site = sites.sites[site as usize];
+            Some((site.stack, (site, class, freed)))
+        },
+        |_, stack, (site, class, freed)| see(stack, site, *class, freed),
+    );
+}
+
+/// Calls `see` with all that `copy` has of a part's places, and with the words of the stack that
+/// `copy` says. Some are copied at a time: whoever allocates meanwhile waits for microseconds.
+fn copy_each<T>(
+    copy: impl Fn(&Sites, usize) -> Option<(u32, T)>,
+    mut see: impl FnMut(SiteId, &[u64], &T),
+) {
+    /// Places that are copied at once, and words of their stacks, so that allocating threads wait
     /// for some 20 µs.
     const AT_ONCE: usize = 256;
     const WORDS_AT_ONCE: usize = 16 * 1024;
     let mut words: Vec<u64> = Vec::with_capacity(2 * WORDS_AT_ONCE);
-    let mut copied: Vec<(usize, Site)> = Vec::with_capacity(AT_ONCE);
+    let mut copied: Vec<(usize, T)> = Vec::with_capacity(AT_ONCE);
     for (number, part) in SITES.iter().enumerate() {
         let mut next = 0;
         loop {
@@ -211,20 +277,20 @@ pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], &Site)) {
             super::countdown::without_samples(|| {
                 let sites = part.lock();
                 let Some(sites) = &*sites else { return };
-                for site in sites.sites.iter().skip(next).take(AT_ONCE) {
-                    if words.len() > WORDS_AT_ONCE {
-                        break;
-                    }
-                    words.extend_from_slice(sites.stacks.get(site.stack));
-                    copied.push((words.len(), *site));
+                while copied.len() < AT_ONCE
+                    && words.len() < WORDS_AT_ONCE
+                    && let Some((stack, row)) = copy(sites, next + copied.len())
+                {
+                    words.extend_from_slice(sites.stacks.get(stack));
+                    copied.push((words.len(), row));
                 }
             });
             if copied.is_empty() {
                 break;
             }
             let mut begin = 0;
-            for &(end, ref site) in &copied {
-                see(SiteId::new(next, number), &words[begin..end], site);
+            for &(end, ref row) in &copied {
+                see(SiteId::new(next, number), &words[begin..end], row);
                 next += 1;
                 begin = end;
             }

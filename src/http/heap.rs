@@ -1,4 +1,4 @@
-//! `heap`, `allocs`, `peak` and `growth`: the memory of a program whose allocator is sigprof's.
+//! `heap`, `allocs`, `peak`, `growth` and `lifetimes`: the memory of a program whose allocator is sigprof's.
 
 use std::sync::Arc;
 
@@ -26,14 +26,17 @@ pub(super) enum Kind {
     Peak,
     /// What made it that.
     Growth,
+    /// How long what is freed has lived.
+    Lifetimes,
 }
 
 /// Names of kinds, and whether gperftools has such an endpoint, too.
-const KINDS: [(&str, Kind, bool); 4] = [
+const KINDS: [(&str, Kind, bool); 5] = [
     ("heap", Kind::Heap, true),
     ("allocs", Kind::Allocs, false),
     ("peak", Kind::Peak, false),
     ("growth", Kind::Growth, true),
+    ("lifetimes", Kind::Lifetimes, false),
 ];
 
 impl Kind {
@@ -52,10 +55,34 @@ impl Kind {
             .map_or("heap", |(name, ..)| name)
     }
 
-    fn legacy(self) -> Format {
+    /// gperftools' text of the profile, if there is one.
+    fn legacy(self) -> Option<Format> {
         match self {
-            Self::Growth => Format::Growth,
-            Self::Heap | Self::Allocs | Self::Peak => Format::Heap,
+            Self::Growth => Some(Format::Growth),
+            Self::Heap | Self::Allocs | Self::Peak => Some(Format::Heap),
+            Self::Lifetimes => None,
+        }
+    }
+
+    /// The form that is sent to whoever asks for none.
+    fn form(self, family: Family, query: &Query<'_>) -> Form {
+        match (family, self.legacy()) {
+            (Family::Gperftools, Some(legacy)) => Form::File(legacy),
+            (Family::Go, _) if query.is_for_people() => Form::Top,
+            _ => Form::File(Format::Pprof),
+        }
+    }
+
+    /// Why there is no profile of a window of time, where there is none.
+    fn why_never_of_a_window(self) -> Option<&'static str> {
+        match self {
+            Self::Peak => {
+                Some("the peak is that since the program began: ask for it without seconds")
+            }
+            Self::Lifetimes => Some(
+                "the lifetimes are those since the program began: ask for them without seconds",
+            ),
+            Self::Heap | Self::Allocs | Self::Growth => None,
         }
     }
 
@@ -70,6 +97,7 @@ impl Kind {
             }
             Self::Peak => heap::peak(),
             Self::Growth => since.map_or_else(heap::growth, Mark::growth),
+            Self::Lifetimes => heap::lifetimes(),
         }
     }
 }
@@ -91,25 +119,16 @@ pub(super) async fn answer(
         );
         return absent::answer(kind.name(), &why, query, index);
     }
-    let asked = (query.seconds_asked()).and_then(|time| {
-        Ok((
-            time,
-            Form::asked_of_another_kind(query, Some(kind.legacy()))?,
-        ))
-    });
+    let asked = (query.seconds_asked())
+        .and_then(|time| Ok((time, Form::asked_of_another_kind(query, kind.legacy())?)));
     let (time, form) = match asked {
         Ok(asked) => asked,
         Err(sentence) => return reply::error(StatusCode::BAD_REQUEST, sentence),
     };
-    if kind == Kind::Peak && time.is_some() {
-        let sentence = "the peak is that since the program began: ask for it without seconds";
+    if let (Some(_), Some(sentence)) = (time, kind.why_never_of_a_window()) {
         return reply::error(StatusCode::BAD_REQUEST, sentence);
     }
-    let form = form.unwrap_or(match family {
-        Family::Gperftools => Form::File(kind.legacy()),
-        Family::Go if query.is_for_people() => Form::Top,
-        Family::Go => Form::File(Format::Pprof),
-    });
+    let form = form.unwrap_or_else(|| kind.form(family, query));
     if head.method == Method::HEAD {
         return form.reply(kind.name());
     }

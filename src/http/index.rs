@@ -41,7 +41,7 @@ const ENDPOINTS: [Listed; 9] = [
 ];
 
 /// Those of the heap, where the program's allocator is sigprof's.
-const OF_HEAP: [Listed; 8] = [
+const OF_HEAP: [Listed; 9] = [
     (
         "heap",
         "the memory in use and all that was allocated, as profile.proto in gzip",
@@ -67,6 +67,10 @@ const OF_HEAP: [Listed; 8] = [
         "the allocations that made it more than it had ever been, as profile.proto in gzip",
     ),
     ("../../pprof/growth", "the same as gperftools' text"),
+    (
+        "lifetimes",
+        "how long the memory lived that is freed, as profile.proto in gzip",
+    ),
     (
         "../../pprof/heap",
         "the memory in use and all that was allocated, as gperftools' text",

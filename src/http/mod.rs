@@ -20,7 +20,8 @@
 //! | `/debug/pprof/goroutine`, `/debug/pprof/threadcreate` | a sample for each thread that lives now; with `debug=1` as text |
 //! | `/debug/pprof/heap`, `/debug/pprof/allocs` | where the program's allocator is a `sigprof::heap::Allocator` (feature `heap`): all that was allocated and what is in use, of which viewers show the latter or the former; with `seconds=30` what is allocated in the next seconds, and what is in use at their end; with `debug=1` the functions that have or took the most, as text |
 //! | `/debug/pprof/peak`, `/debug/pprof/growth` | there, too: what was in use when it was the most; and the allocations that made it more than it had ever been, with `seconds=30` those in the next seconds |
-//! | `/pprof/heap`, `/pprof/growth` | the same as gperftools' text |
+//! | `/debug/pprof/lifetimes` | there, too: how long the memory lived that is freed, and what of it was temporary |
+//! | `/pprof/heap`, `/pprof/growth` | `heap` and `growth` as gperftools' text |
 //! | `/debug/pprof/block`, `/debug/pprof/mutex`, without such an allocator `allocs`, too | profiles without samples, for scrapers that ask for them unless they are told not to |
 //! | `/pprof/profile?seconds=30` | the CPU time of the next seconds as gperftools' CPU profile |
 //! | `…/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |

@@ -156,12 +156,18 @@ fn people_get_a_table_and_whoever_asks_another_form() {
         assert!(index.text().contains(link), "{link}: {}", index.text());
     }
     let address = leaking.address();
+    let lifetimes = leaking.ask("/debug/pprof/lifetimes?debug=1");
+    let (_, function) = first_row(lifetimes.text());
+    assert!(function.contains("frees"), "{}", lifetimes.text());
     let head = ask(address, "HEAD", "/debug/pprof/heap?seconds=300", b"");
     assert_eq!((head.status, head.body.len()), (200, 0));
     for path in [
         "/debug/pprof/heap?seconds=0",
         "/debug/pprof/heap?format=gmon",
         "/debug/pprof/peak?seconds=1",
+        "/debug/pprof/lifetimes?seconds=1",
+        "/debug/pprof/lifetimes?format=legacy",
+        "/pprof/lifetimes",
         "/pprof/allocs",
         "/pprof/peak",
     ] {

@@ -8,6 +8,7 @@ mod client;
 #[cfg(feature = "http")]
 mod endpoints;
 mod leak;
+mod lifetimes;
 mod moments;
 #[path = "../support/process.rs"]
 mod process;

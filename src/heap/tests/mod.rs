@@ -2,6 +2,7 @@
 
 mod estimates;
 mod forks;
+mod lifetimes;
 mod peaks;
 
 use std::alloc::{GlobalAlloc, Layout, System};
