@@ -93,10 +93,10 @@ pub mod fuzzing;
 
 pub mod cpu;
 
+mod env;
+
 #[cfg(feature = "heap")]
 pub mod heap;
-
-mod env;
 
 #[cfg(feature = "capi")]
 pub mod capi;

@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod path;
-mod value;
+pub(crate) mod value;
 
 use std::path::PathBuf;
 
-use self::path::path_of_process;
+pub(crate) use self::path::path_of_process;
 #[cfg(feature = "capi")]
 pub(crate) use self::path::with_suffix;
 use self::value::{c_number, frequency_hz, variable, word};
@@ -72,7 +72,7 @@ pub(crate) fn asked() -> Result<Option<Asked>> {
     if process::has_elevated_rights() {
         return Ok(None);
     }
-    let (path, has_pid) = path_of_process(path, std::process::id(), |name| std::env::var_os(name));
+    let (path, has_pid) = path_of_process(path, "CPUPROFILE_USE_PID");
     Ok(Some(Asked {
         path,
         has_pid,

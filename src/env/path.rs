@@ -6,9 +6,17 @@ use std::path::PathBuf;
 
 use crate::format::Format;
 
-/// The path of this process's file, and whether the process's id is in it.
-pub(super) fn path_of_process(
+/// The path of this process's file, and whether the process's id is in it, as a variable of this
+/// name asks for.
+pub(crate) fn path_of_process(base: OsString, use_pid: &str) -> (PathBuf, bool) {
+    path_of(base, use_pid, std::process::id(), |name| {
+        std::env::var_os(name)
+    })
+}
+
+fn path_of(
     base: OsString,
+    use_pid: &str,
     pid: u32,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> (PathBuf, bool) {
@@ -27,7 +35,7 @@ pub(super) fn path_of_process(
     } else {
         (OsString::new(), false)
     };
-    let has_pid = needs_pid || variable("CPUPROFILE_USE_PID").is_some_and(|value| is_yes(&value));
+    let has_pid = needs_pid || variable(use_pid).is_some_and(|value| is_yes(&value));
     let mut suffix = place;
     if has_pid {
         suffix.push(format!("_{pid}"));
@@ -78,7 +86,7 @@ mod tests {
                 .find(|(n, _)| *n == name)
                 .map(|(_, v)| v.into())
         };
-        let (path, _) = path_of_process(base.into(), 7, value);
+        let (path, _) = path_of(base.into(), "CPUPROFILE_USE_PID", 7, value);
         path.into_os_string().into_string().unwrap()
     }
 

@@ -10,7 +10,7 @@ const DEFAULT_FREQUENCY_HZ: u32 = 100;
 const MAX_FREQUENCY_HZ: u32 = 4000;
 
 /// A variable that is neither missing nor empty.
-pub(super) fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
@@ -55,6 +55,20 @@ fn no_number(name: &str, value: &OsStr) -> Error {
     let value = value.display();
     let message = format!("{name} is `{value}`, which is no signal's number");
     Error::new(ErrorKind::InvalidInput, message)
+}
+
+/// A number of bytes, if the variable is set.
+#[cfg(feature = "heap")]
+pub(crate) fn bytes(name: &str) -> Result<Option<u64>> {
+    let Some(value) = variable(name) else {
+        return Ok(None);
+    };
+    let number = value.to_str().and_then(|digits| digits.parse().ok());
+    number.map(Some).ok_or_else(|| {
+        let value = value.display();
+        let message = format!("{name} is `{value}`, which is no number of bytes");
+        Error::new(ErrorKind::InvalidInput, message)
+    })
 }
 
 /// A whole number or nothing: not a number's prefix.

@@ -35,6 +35,8 @@
 mod allocator;
 mod countdown;
 mod delta;
+mod dumps;
+mod environment;
 mod filter;
 mod forks;
 mod lifetimes;
@@ -47,11 +49,14 @@ mod sites;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use allocator::Allocator;
 #[cfg(feature = "http")]
 pub(crate) use delta::Mark;
 pub use delta::delta;
+pub use dumps::{Dumper, Dumps};
+pub use environment::from_env;
 
 use self::sites::Counted;
 use crate::error::{Error, ErrorKind, Result};

@@ -14,13 +14,16 @@ use std::time::Duration;
 
 use super::countdown::without_samples;
 use super::sites::Blocks;
+use super::watch::{self, Bounds, Watch};
 use crate::sys::fork_mutex::{ForkMutex, Guard, Held};
+use crate::sys::own_threads::is_own;
 
 /// Held while a site's counters and the bytes in use change, so that one is always the sum of the
 /// others: among the mutexes of the profile the last that a thread locks.
 static IN_USE: ForkMutex<InUse> = ForkMutex::new(InUse {
     bytes: 0,
     most: 0,
+    allocated: 0,
     epochs: [1, 0],
     turn: 0,
     read: 0,
@@ -33,6 +36,8 @@ pub(super) struct InUse {
     /// What the sampled blocks stand for, and the most that it was.
     bytes: u64,
     most: u64,
+    /// What sampled blocks stand for, freed or not, without those of the profiler's own threads.
+    allocated: u64,
     /// Numbers, none of which comes twice.
     epochs: Epochs,
     /// Which of them is that of the peak,
@@ -79,6 +84,12 @@ impl InUse {
                 self.turn = 1 - self.turn;
             }
             self.epochs[self.turn] = newest + 1;
+        }
+        // Files of what the program does are asked for; of what the profiler does each would be
+        // followed by another.
+        if !is_own() {
+            self.allocated = self.allocated.saturating_add(bytes);
+            watch::see(self.allocated, self.bytes);
         }
         growth
     }
@@ -135,6 +146,22 @@ impl Drop for Reader {
             in_use.readers = in_use.readers.saturating_sub(1);
         });
     }
+}
+
+/// Begins to watch for these bounds, from now on.
+pub(super) fn begin_watch(watch: &Watch, bounds: Bounds) {
+    without_samples(|| {
+        let in_use = lock();
+        watch.begin(bounds, in_use.allocated, in_use.bytes);
+    });
+}
+
+/// Watches for none any more.
+pub(super) fn end_watch(watch: &Watch) {
+    without_samples(|| {
+        let _in_use = lock();
+        watch.end();
+    });
 }
 
 /// Goes on in a forked child, where nobody reads.

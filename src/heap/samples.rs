@@ -3,7 +3,7 @@
 
 use super::lifetimes::Birth;
 use super::live::{self, Sample};
-use super::{countdown, filter, forks, sites, stack};
+use super::{countdown, filter, forks, sites, stack, watch};
 use crate::sys::arch::Registers;
 use crate::sys::signal::ErrnoGuard;
 
@@ -28,6 +28,7 @@ pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
         let birth = Birth::now();
         put_in(block, Sample { site, size, birth });
     });
+    watch::wait_at_last_stop();
 }
 
 /// Takes a block that may be sampled out of the live set, before it is freed or reallocated.

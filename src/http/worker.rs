@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::limits::Permit;
 use crate::cpu::Waiter;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys::own_threads::note_own;
 use crate::sys::signal;
 
 /// Runs `work` on a thread of its own, which has the permit until it is done. Dropping the future
@@ -105,6 +106,7 @@ pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<std::thread:
     let thread = signal::with_signals_blocked(|| {
         Builder::new().name("sigprof-http".into()).spawn(move || {
             signal::unblock_profilers();
+            note_own();
             work();
         })
     });

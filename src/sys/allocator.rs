@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use std::thread;
 
 use super::brief_file;
+use super::own_threads::note_own;
 use super::signal::{unblock_profilers, with_signals_blocked};
 
 /// Growth that is left to the allocator, which will use it again.
@@ -36,6 +37,7 @@ pub(crate) fn giving_back<T: Send>(thread_name: &str, work: impl FnOnce() -> T +
     let ran = thread::scope(|scope| {
         let run = || {
             unblock_profilers();
+            note_own();
             measured()
         };
         // Blocked before the thread exists, so that no signal of the host's can land on it.

@@ -4,6 +4,7 @@
 //! on the last one. Threads of the profiler's never end before that, so they look for themselves
 //! whether they are the last ones.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
@@ -32,7 +33,23 @@ impl Own {
     }
 }
 
-/// The calling thread is one of the profiler's own until this is dropped.
+thread_local! {
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that the calling thread is one of the profiler's own, for as long as the thread lives.
+pub(crate) fn note_own() {
+    IS_OWN.set(true);
+}
+
+/// Whether the calling thread is one of the profiler's own.
+#[cfg(feature = "heap")]
+pub(crate) fn is_own() -> bool {
+    IS_OWN.get()
+}
+
+/// The calling thread is one of the profiler's own, and does not keep the process from ending,
+/// until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OwnThread(Option<&'static AtomicI32>);
 
@@ -40,6 +57,7 @@ impl OwnThread {
     /// Says so of the calling thread. Where there is no room to say it, the thread keeps the
     /// process from ending, as any other does.
     pub(crate) fn begin() -> Self {
+        note_own();
         let tid = current_tid();
         let take = |place: &&AtomicI32| {
             let taken = place.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed);

@@ -350,7 +350,7 @@ pub(crate) fn unblock(signals: &[libc::c_int]) -> Blocked {
 
 /// Has the calling thread take the signals of profilers, whatever else it blocks: it is sampled as
 /// any other.
-#[cfg(feature = "symbolize")]
+#[cfg(any(feature = "symbolize", feature = "heap"))]
 pub(crate) fn unblock_profilers() {
     unblock(&[libc::SIGPROF, libc::SIGURG]);
 }

@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "others send more")]
 #[path = "../http/client.rs"]
 mod client;
+mod dumps;
 #[cfg(feature = "http")]
 mod endpoints;
 mod leak;

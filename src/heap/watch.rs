@@ -1,0 +1,233 @@
+//! Notices when the heap has come to where a file is to be written.
+//!
+//! The thread that crosses a bound may hold any lock, so it only rings; a thread of ours writes.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+use std::{io, thread};
+
+use crate::sys::clock::Clock;
+use crate::sys::futex::Futex;
+use crate::sys::own_threads::is_own;
+use crate::sys::per_process::PerProcess;
+use crate::sys::signal::ErrnoGuard;
+
+/// A forked child has no thread that writes, and no bounds.
+static WATCH: PerProcess<Watch> = PerProcess::new();
+
+/// How long a thread waits at most for the file that is written before the memory runs out.
+const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+
+/// A bound that is never reached.
+const NEVER: u64 = u64::MAX;
+
+/// What is watched for. It changes under the mutex of the bytes in use (`peak.rs`).
+#[derive(Debug)]
+pub(super) struct Watch {
+    bell: Futex,
+    /// A file is to be written.
+    is_due: AtomicBool,
+    /// The last file is to be written.
+    is_ending: AtomicBool,
+    /// A thread writes.
+    has_writer: AtomicBool,
+    allocated: Milestones,
+    in_use: Milestones,
+    /// Bytes in use at which the others wait until a file is written.
+    last_stop: AtomicU64,
+    wait: AtomicU8,
+    wait_begin_ns: AtomicU64,
+}
+
+/// Nobody is to wait; the next who reaches the last stop begins a wait.
+const ARMED: u8 = 0;
+/// Who reaches the last stop waits.
+const WAITING: u8 = 1;
+/// The file is written; nobody waits until far less memory is in use.
+const WRITTEN: u8 = 2;
+
+/// Values at which something is due, each an interval above the one at which it was last.
+#[derive(Debug)]
+struct Milestones {
+    interval: AtomicU64,
+    next: AtomicU64,
+}
+
+impl Milestones {
+    const fn none() -> Self {
+        Self {
+            interval: AtomicU64::new(NEVER),
+            next: AtomicU64::new(NEVER),
+        }
+    }
+
+    fn begin(&self, interval: u64, now: u64) {
+        self.interval.store(interval, Ordering::Relaxed);
+        self.next
+            .store(now.saturating_add(interval), Ordering::Relaxed);
+    }
+
+    /// Whether the next is reached, which then is an interval farther.
+    fn are_reached(&self, now: u64) -> bool {
+        let is_reached = now >= self.next.load(Ordering::Relaxed);
+        if is_reached {
+            self.begin(self.interval.load(Ordering::Relaxed), now);
+        }
+        is_reached
+    }
+}
+
+/// Bytes at which files are written; 0: none are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// For each so many that are allocated.
+    pub(super) allocated: u64,
+    /// For each so many that are in use above those at the last file.
+    pub(super) in_use: u64,
+    /// Where so many are in use.
+    pub(super) last_stop: u64,
+}
+
+impl Watch {
+    /// That of this process, if it has one.
+    pub(super) fn get() -> Option<&'static Self> {
+        WATCH.get()
+    }
+
+    /// That of this process, which has one from now on.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no page to give.
+    pub(super) fn get_or_make() -> io::Result<&'static Self> {
+        WATCH.get_or_make(|| Self {
+            bell: Futex::new(),
+            is_due: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            has_writer: AtomicBool::new(false),
+            allocated: Milestones::none(),
+            in_use: Milestones::none(),
+            last_stop: AtomicU64::new(NEVER),
+            wait: AtomicU8::new(ARMED),
+            wait_begin_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// Begins with these bounds where so many bytes were allocated and are in use. Whoever calls it
+    /// holds the mutex of the bytes in use.
+    pub(super) fn begin(&self, bounds: Bounds, allocated: u64, in_use: u64) {
+        let or_never = |bytes| if bytes == 0 { NEVER } else { bytes };
+        self.is_due.store(false, Ordering::Relaxed);
+        self.is_ending.store(false, Ordering::Relaxed);
+        self.wait.store(ARMED, Ordering::Relaxed);
+        self.allocated.begin(or_never(bounds.allocated), allocated);
+        self.in_use.begin(or_never(bounds.in_use), in_use);
+        self.last_stop
+            .store(or_never(bounds.last_stop), Ordering::Relaxed);
+    }
+
+    /// Watches for nothing any more, and has nobody wait.
+    pub(super) fn end(&self) {
+        self.allocated.begin(NEVER, 0);
+        self.in_use.begin(NEVER, 0);
+        self.last_stop.store(NEVER, Ordering::Relaxed);
+        self.wait.store(WRITTEN, Ordering::Release);
+    }
+
+    /// Has the writer write the last file and end.
+    pub(super) fn ask_for_the_last(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.bell.wake_once();
+    }
+
+    /// Whether there was no thread that writes; there is one from now on.
+    pub(super) fn claim_writer(&self) -> bool {
+        !self.has_writer.swap(true, Ordering::AcqRel)
+    }
+
+    /// No thread does any more.
+    pub(super) fn end_writer(&self) {
+        self.has_writer.store(false, Ordering::Release);
+    }
+
+    /// Whether a thread writes files.
+    pub(super) fn has_writer(&self) -> bool {
+        self.has_writer.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until something is due, or for so long.
+    pub(super) fn sleep(&self, longest: Duration) -> Due {
+        self.bell.wait(longest);
+        match (
+            self.is_ending.load(Ordering::Acquire),
+            self.is_due.swap(false, Ordering::AcqRel),
+        ) {
+            (true, _) => Due::Last,
+            (false, true) => Due::File,
+            (false, false) => Due::Nothing,
+        }
+    }
+
+    /// A file is written: whoever waits goes on.
+    pub(super) fn let_go(&self) {
+        let (from, to) = (WAITING, WRITTEN);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.wait.compare_exchange(from, to, success, failure);
+    }
+
+    fn see(&self, allocated: u64, in_use: u64) {
+        let is_reached = self.allocated.are_reached(allocated);
+        let mut is_due = self.in_use.are_reached(in_use) | is_reached;
+        let last_stop = self.last_stop.load(Ordering::Relaxed);
+        match self.wait.load(Ordering::Relaxed) {
+            ARMED if in_use >= last_stop => {
+                let now = Clock::MONOTONIC.now_ns().unwrap_or(0);
+                self.wait_begin_ns.store(now, Ordering::Relaxed);
+                self.wait.store(WAITING, Ordering::Release);
+                is_due = true;
+            }
+            WRITTEN if in_use < last_stop / 2 => self.wait.store(ARMED, Ordering::Relaxed),
+            _ => {}
+        }
+        if is_due {
+            self.is_due.store(true, Ordering::Release);
+            self.bell.wake_once();
+        }
+    }
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Due {
+    Nothing,
+    File,
+    /// A file, after which there are no more.
+    Last,
+}
+
+/// Sees what was allocated and is in use after a sample. Whoever calls it holds the mutex of the
+/// bytes in use.
+pub(super) fn see(allocated: u64, in_use: u64) {
+    if let Some(watch) = WATCH.get() {
+        watch.see(allocated, in_use);
+    }
+}
+
+/// Waits where memory may run out until a file is written, but not for long: the calling thread may
+/// hold a lock that the writer needs. Threads of the profiler's own do not wait: the writer may
+/// wait for one.
+pub(super) fn wait_at_last_stop() {
+    let Some(watch) = WATCH.get() else { return };
+    let _errno = ErrnoGuard::new();
+    let is_over = || {
+        let now = Clock::MONOTONIC.now_ns().unwrap_or(u64::MAX);
+        now.saturating_sub(watch.wait_begin_ns.load(Ordering::Relaxed)) > LONGEST_WAIT_NS
+    };
+    while watch.wait.load(Ordering::Acquire) == WAITING && watch.has_writer() && !is_own() {
+        if is_over() {
+            watch.let_go();
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
