@@ -1,17 +1,12 @@
 //! What sigprof has to reach, and whether it did.
 
+use sigprof_peers::bar::{self, Bar};
+
 use crate::plan::{
     COLD_DEPTHS, COMMON_HZ, CYCLES, Case, DEPTHS, Figures, IDLE_THREADS, STACKS, YIELD_THREADS,
 };
 use crate::subjects::{Measurement, Role, Subject};
 use crate::tables::{LEAST, SIGPROF, of_a_frame};
-
-struct Bar {
-    what: String,
-    wanted: String,
-    measured: String,
-    cleared: bool,
-}
 
 /// Prints a line for each bar; whether all were cleared.
 pub fn print(subjects: &[&Subject], figures: &Figures) -> bool {
@@ -41,33 +36,7 @@ pub fn print(subjects: &[&Subject], figures: &Figures) -> bool {
         threads(figures, &mut bars);
     }
     bars.push(failures(figures));
-    println!("## Bars\n");
-    println!("| sigprof | wanted | measured | |");
-    println!("|---|---|---|---|");
-    for bar in &bars {
-        let verdict = if bar.cleared { "pass" } else { "**FAIL**" };
-        println!(
-            "| {} | {} | {} | {verdict} |",
-            bar.what, bar.wanted, bar.measured
-        );
-    }
-    bars.iter().all(|bar| bar.cleared)
-}
-
-/// A bar on one figure. A figure that is missing clears none.
-fn bar(
-    what: impl Into<String>,
-    wanted: impl Into<String>,
-    figure: Option<f64>,
-    show: impl Fn(f64) -> String,
-    clears: impl Fn(f64) -> bool,
-) -> Bar {
-    Bar {
-        what: what.into(),
-        wanted: wanted.into(),
-        measured: figure.map_or_else(|| "not measured".to_owned(), show),
-        cleared: figure.is_some_and(clears),
-    }
+    bar::print(&bars)
 }
 
 fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
@@ -75,7 +44,7 @@ fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
     let over = |case| figures.median(case, SIGPROF, LEAST);
     let own = over(Case::Cost { depth: DEPTH });
     for (depth, most_ns) in [(DEPTH, 800.0), (96, 1500.0)] {
-        bars.push(bar(
+        bars.push(Bar::new(
             format!("a sample at depth {depth}, over an empty handler"),
             format!("at most {:.2} µs", most_ns / 1e3),
             over(Case::Cost { depth }),
@@ -95,7 +64,7 @@ fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
             80.0,
         ),
     ] {
-        bars.push(bar(
+        bars.push(Bar::new(
             what,
             format!("at most {most_ns:.0} ns"),
             frame,
@@ -117,7 +86,7 @@ fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
         // A cost that drowns in the noise of the signal's delivery counts as a nanosecond.
         .map(|(own, (peer, _))| peer / own.max(1.0));
     let name = best_peer.map_or("the best peer", |(_, name)| name);
-    bars.push(bar(
+    bars.push(Bar::new(
         format!("the same, times less than {name}"),
         "at least 10",
         less,
@@ -132,7 +101,7 @@ fn cost(subjects: &[&Subject], figures: &Figures, bars: &mut Vec<Bar>) {
             case,
             &format!("at depth {depth}{which}"),
         ));
-        bars.push(bar(
+        bars.push(Bar::new(
             format!("frames of the deepest stack, at depth {depth}{which}"),
             format!("more than {depth}"),
             figures.least(case, SIGPROF, "deepest"),
@@ -148,7 +117,7 @@ fn nothing_lost(figures: &Figures, case: Case, when: &str) -> Bar {
         .median(case, SIGPROF, "raised")
         .zip(figures.least(case, SIGPROF, "recorded"))
         .map(|(raised, recorded)| (raised - recorded).max(0.0));
-    bar(
+    Bar::new(
         format!("raised signals that are in no stack, {when}"),
         "none",
         lost,
@@ -165,7 +134,7 @@ fn yields(figures: &Figures, bars: &mut Vec<Bar>) {
                 hz,
                 late: false,
             };
-            bars.push(bar(
+            bars.push(Bar::new(
                 format!("yield at {hz} Hz ×{threads}"),
                 "0.98 to 1.02",
                 figures.median(case, SIGPROF, "yield"),
@@ -190,7 +159,7 @@ fn rss(figures: &Figures, bars: &mut Vec<Bar>) {
                 ("while recording", "recording_kib", 8.0),
                 ("after the stop", "stopped_kib", 2.0),
             ] {
-                bars.push(bar(
+                bars.push(Bar::new(
                     format!("RSS {when}, {threads}{named}"),
                     format!("at most +{most_mib} MiB"),
                     figures.median(case, SIGPROF, field),
@@ -210,14 +179,14 @@ fn report(figures: &Figures, bars: &mut Vec<Bar>) {
         } else {
             "without symbols"
         };
-        bars.push(bar(
+        bars.push(Bar::new(
             format!("stop and write, {title}"),
             format!("at most {most_ms} ms"),
             figures.median(case, SIGPROF, "report_ms"),
             |ms| format!("{ms:.1} ms"),
             |ms| ms <= most_ms,
         ));
-        bars.push(bar(
+        bars.push(Bar::new(
             format!("RSS at the peak, {title}"),
             "at most +60 MiB",
             figures.median(case, SIGPROF, "peak_kib"),
@@ -225,7 +194,7 @@ fn report(figures: &Figures, bars: &mut Vec<Bar>) {
             |kib| kib <= 60.0 * 1024.0,
         ));
         bars.push(nothing_lost(figures, case, title));
-        bars.push(bar(
+        bars.push(Bar::new(
             format!("stacks told apart, {title}"),
             format!("at least {STACKS}"),
             figures.least(case, SIGPROF, "stacks"),
@@ -244,7 +213,7 @@ fn cycles(figures: &Figures, bars: &mut Vec<Bar>) {
         ("timers after a stop", "timers_after"),
         ("files left open", "files_grown"),
     ] {
-        bars.push(bar(
+        bars.push(Bar::new(
             what,
             "none",
             median(field),
@@ -255,7 +224,7 @@ fn cycles(figures: &Figures, bars: &mut Vec<Bar>) {
     // What leaks in every cycle leaks a page sooner or later; a quarter of a page a cycle is beyond
     // the noise.
     let most_kib = f64::from(CYCLES);
-    bars.push(bar(
+    bars.push(Bar::new(
         format!("memory grown over {CYCLES} cycles"),
         format!("at most {most_kib} KiB"),
         median("grown_kib"),
@@ -266,7 +235,7 @@ fn cycles(figures: &Figures, bars: &mut Vec<Bar>) {
 
 fn overhead(figures: &Figures, bars: &mut Vec<Bar>) {
     for (hz, most) in COMMON_HZ.into_iter().zip([0.3, 1.5]) {
-        bars.push(bar(
+        bars.push(Bar::new(
             format!("CPU time added at {hz} Hz, with start and stop"),
             format!("at most {most} %"),
             figures.median(Case::Overhead { hz }, SIGPROF, "percent"),
@@ -280,7 +249,7 @@ fn start(figures: &Figures, bars: &mut Vec<Bar>) {
     for (threads, most_ms) in IDLE_THREADS.into_iter().zip([5.0, 30.0]) {
         for hz in COMMON_HZ {
             for (which, field) in [("the first", "first_ms"), ("a", "median_ms")] {
-                bars.push(bar(
+                bars.push(Bar::new(
                     format!("{which} start at {hz} Hz, idle threads: {threads}"),
                     format!("at most {most_ms} ms"),
                     figures.median(Case::Start { threads, hz }, SIGPROF, field),
@@ -295,7 +264,7 @@ fn start(figures: &Figures, bars: &mut Vec<Bar>) {
 fn threads(figures: &Figures, bars: &mut Vec<Bar>) {
     for hz in COMMON_HZ {
         for (time, field) in [("CPU", "cpu_ns"), ("wall", "wall_ns")] {
-            bars.push(bar(
+            bars.push(Bar::new(
                 format!("{time} time added to a new thread at {hz} Hz"),
                 "at most 15 µs",
                 figures.median(Case::Threads { hz }, SIGPROF, field),
@@ -312,7 +281,7 @@ fn failures(figures: &Figures) -> Bar {
         .filter(|(_, subject, ..)| *subject == SIGPROF)
         .map(|(_, _, failed, ..)| failed)
         .sum();
-    bar(
+    Bar::new(
         "measurements that crashed, hung or failed",
         "none",
         Some(failed as f64),

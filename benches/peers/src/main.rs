@@ -2,16 +2,15 @@
 //! costs.
 
 mod bars;
-mod child;
 mod plan;
 mod subjects;
 mod tables;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use plan::Figures;
+use sigprof_peers::program::Folders;
 use subjects::{Measurement, SUBJECTS, Subject};
 
 const USAGE: &str = "\
@@ -93,32 +92,15 @@ fn run(settings: &Settings) -> Result<bool, String> {
                 .is_none_or(|only| subject.measured.contains(&only))
         })
         .collect();
-    let (target, built) = prepare_folders()?;
+    let folders = Folders::prepare("cpu")?;
     for subject in &subjects {
-        subject.build(&target, &built)?;
+        subject.build(&folders)?;
     }
     let scratch = std::env::temp_dir().join(format!("sigprof-peers-{}", std::process::id()));
     fs::create_dir_all(&scratch).map_err(|e| format!("cannot make {}: {e}", scratch.display()))?;
-    let figures = Figures::measure(settings, &subjects, &built, &scratch);
+    let figures = Figures::measure(settings, &subjects, &folders, &scratch);
     // A folder of temporary files that stays behind is no reason to lose the figures.
     let _ = fs::remove_dir_all(&scratch);
     tables::print(settings, &subjects, &figures);
     Ok(settings.peers_only || bars::print(&subjects, &figures))
-}
-
-/// Where subjects are built, and where their programs are kept, which is emptied: a program of an
-/// earlier run may be of other code.
-fn prepare_folders() -> Result<(PathBuf, PathBuf), String> {
-    let this = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
-    // <target>/release/sigprof-peers
-    let target = this
-        .ancestors()
-        .nth(2)
-        .unwrap_or(Path::new("target"))
-        .join("subjects");
-    let built = target.join("programs");
-    // It is not there in the first run.
-    let _ = fs::remove_dir_all(&built);
-    fs::create_dir_all(&built).map_err(|e| format!("cannot make {}: {e}", built.display()))?;
-    Ok((target, built))
 }

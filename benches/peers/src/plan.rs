@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use sigprof_peers::child::{self, Fields};
+use sigprof_peers::program::Folders;
+
 use crate::Settings;
-use crate::child::{self, Fields};
 use crate::subjects::{GPERFTOOLS, GPERFTOOLS_MOST_HZ, Measurement, Role, Subject};
 
 /// One measurement with its parameters.
@@ -198,7 +200,7 @@ impl Figures {
     pub fn measure(
         settings: &Settings,
         subjects: &[&'static Subject],
-        built: &Path,
+        folders: &Folders,
         scratch: &Path,
     ) -> Self {
         let mut figures = Self::default();
@@ -216,7 +218,7 @@ impl Figures {
                     args.push(format!("path={}", profile.display()));
                     // The last subject's, which need not be there: this one may write none.
                     let _ = fs::remove_file(&profile);
-                    let fields = child::measure(&subject.program(built), &args);
+                    let fields = child::measure(&folders.program(subject.program()), &args);
                     if let Err(error) = &fields {
                         eprintln!("  {}: {error}", subject.name);
                     }
@@ -239,14 +241,7 @@ impl Figures {
 
     /// The median over the rounds, of those that ended well.
     pub fn median(&self, case: Case, subject: &str, field: &str) -> Option<f64> {
-        let mut values = self.values(case, subject, field);
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => None,
-            n if n % 2 == 1 => Some(values[middle]),
-            _ => Some((values[middle - 1] + values[middle]) / 2.0),
-        }
+        sigprof_peers::median(self.values(case, subject, field))
     }
 
     /// The lowest over the rounds.

@@ -1,8 +1,6 @@
 //! What is compared, and how each of them is built.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use sigprof_peers::program::Folders;
 
 /// One column or row of the tables.
 #[derive(Debug)]
@@ -184,55 +182,27 @@ impl Subject {
         matches!(self.role, Role::Sigprof | Role::Variant)
     }
 
-    pub fn program(&self, built: &Path) -> PathBuf {
-        let name = if self.feature.is_empty() {
+    /// The program's name.
+    pub fn program(&self) -> &'static str {
+        if self.feature.is_empty() {
             "references"
         } else {
             self.feature
-        };
-        built.join(name)
+        }
     }
 
     /// Builds the program of this subject, unless another subject of the same program has.
-    pub fn build(&self, target: &Path, built: &Path) -> Result<(), String> {
-        let program = self.program(built);
-        if program.exists() {
-            return Ok(());
-        }
-        eprintln!("building the subject of {}", self.name);
-        // Set either way: what stands in the environment or in a configuration must not decide what
-        // is compared.
-        let rustflags = format!(
-            "-Cforce-frame-pointers={}",
-            if self.frame_pointers { "yes" } else { "no" }
+    pub fn build(&self, folders: &Folders) -> Result<(), String> {
+        let built = folders.build(
+            self.program(),
+            "sigprof-peers-subject",
+            self.feature,
+            self.frame_pointers,
         );
-        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--release", "--quiet", "--locked"])
-            .arg("--manifest-path")
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
-            .args(["--package", "sigprof-peers-subject"])
-            .args(["--features", self.feature])
-            .arg("--target-dir")
-            .arg(target)
-            .env("RUSTFLAGS", rustflags)
-            .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .stdin(Stdio::null())
-            .status()
-            .map_err(|e| format!("cannot run cargo: {e}"))?;
-        if !status.success() {
-            return Err(format!(
-                "the subject of {} does not build{}",
-                self.name,
-                match self.feature {
-                    "gperftools" => ": is libgoogle-perftools-dev installed?",
-                    "sigprof" => ": --peers-only leaves it out",
-                    _ => "",
-                }
-            ));
-        }
-        // The next subject's build replaces the program.
-        fs::copy(target.join("release/sigprof-peers-subject"), &program)
-            .map(drop)
-            .map_err(|e| format!("cannot keep {}: {e}", program.display()))
+        built.map_err(|error| match self.feature {
+            "gperftools" => format!("{error}: is libgoogle-perftools-dev installed?"),
+            "sigprof" => format!("{error}: --peers-only leaves it out"),
+            _ => error,
+        })
     }
 }

@@ -1,0 +1,143 @@
+//! Which measurements are taken, and the figures they came to.
+
+use std::collections::BTreeMap;
+
+use sigprof_peers::child::{self, Fields};
+use sigprof_peers::program::Folders;
+
+use crate::Settings;
+use crate::subjects::SUBJECTS;
+
+/// One measurement with its parameters.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Case {
+    Pair { threads: u32 },
+    Churn,
+    Server,
+    TruthOfChurn,
+    TruthOfServer,
+}
+
+impl Case {
+    pub const ALL: [Self; 6] = [
+        Self::Pair { threads: 1 },
+        Self::Pair { threads: 8 },
+        Self::Churn,
+        Self::Server,
+        Self::TruthOfChurn,
+        Self::TruthOfServer,
+    ];
+
+    /// What the command line calls it.
+    pub fn measurement(self) -> &'static str {
+        match self {
+            Self::Pair { .. } => "pair",
+            Self::Churn => "churn",
+            Self::Server => "server",
+            Self::TruthOfChurn | Self::TruthOfServer => "truth",
+        }
+    }
+
+    pub fn is_of_truth(self) -> bool {
+        self.measurement() == "truth"
+    }
+
+    /// The figure that is a cost.
+    pub fn cost(self) -> &'static str {
+        match self {
+            Self::Pair { .. } => "pair_ns",
+            Self::Churn | Self::TruthOfChurn => "round_ns",
+            Self::Server | Self::TruthOfServer => "answer_ns",
+        }
+    }
+
+    fn args(self, quick: bool) -> Vec<String> {
+        let seconds = if quick { 1 } else { 4 };
+        let args = match self {
+            Self::Pair { threads } => {
+                let count = if quick { 5 } else { 40 };
+                format!("pair threads={threads} count={count}")
+            }
+            Self::Churn => format!("churn count={}", if quick { 1 } else { 9 }),
+            Self::Server => format!("server threads=2 seconds={seconds}"),
+            // Many samples, so that there is little chance in the figures.
+            Self::TruthOfChurn => "churn count=1 interval=8192".to_owned(),
+            Self::TruthOfServer => format!("server threads=2 interval=8192 seconds={seconds}"),
+        };
+        args.split(' ').map(str::to_owned).collect()
+    }
+}
+
+/// What every round of every case came to.
+#[derive(Debug, Default)]
+pub struct Figures(BTreeMap<(Case, &'static str), Vec<Result<Fields, String>>>);
+
+impl Figures {
+    /// Takes the measurements. A case goes through all subjects before the next one begins: what is
+    /// compared is measured side by side.
+    pub fn measure(settings: &Settings, cases: &[Case], folders: &Folders) -> Self {
+        let mut figures = Self::default();
+        for round in 1..=settings.rounds {
+            for &case in cases {
+                eprintln!("round {round} of {}: {case:?}", settings.rounds);
+                for subject in SUBJECTS.iter().filter(|subject| subject.takes_part(case)) {
+                    let program = folders.program(subject.program());
+                    let fields = child::measure(&program, &case.args(settings.quick));
+                    if let Err(error) = &fields {
+                        eprintln!("  {}: {error}", subject.name);
+                    }
+                    figures
+                        .0
+                        .entry((case, subject.name))
+                        .or_default()
+                        .push(fields);
+                }
+            }
+        }
+        figures
+    }
+
+    /// The median over the rounds, of those that ended well.
+    pub fn median(&self, case: Case, subject: &str, field: &str) -> Option<f64> {
+        let rounds = self.rounds(case, subject);
+        sigprof_peers::median(rounds.filter_map(|round| figure(round, field)).collect())
+    }
+
+    /// The furthest from 0 over the rounds.
+    pub fn furthest(&self, case: Case, subject: &str, field: &str) -> Option<f64> {
+        let rounds = self.rounds(case, subject);
+        rounds
+            .filter_map(|round| figure(round, field))
+            .max_by(|a, b| a.abs().total_cmp(&b.abs()))
+    }
+
+    /// What a cost is over that of another subject in the same round, in percent: the median over
+    /// the rounds.
+    pub fn added_percent(&self, case: Case, subject: &str, alone: &str) -> Option<f64> {
+        let pairs = self.rounds(case, subject).zip(self.rounds(case, alone));
+        let added = pairs.filter_map(|(with, without)| {
+            let (with, without) = (figure(with, case.cost())?, figure(without, case.cost())?);
+            Some((with / without - 1.0) * 100.0)
+        });
+        sigprof_peers::median(added.collect())
+    }
+
+    /// What every round that did not end well came to.
+    pub fn failures(&self) -> impl Iterator<Item = (Case, &'static str, &str)> {
+        self.0.iter().flat_map(|(&(case, subject), rounds)| {
+            let errors = rounds.iter().filter_map(|round| round.as_ref().err());
+            errors.map(move |error| (case, subject, error.as_str()))
+        })
+    }
+
+    fn rounds(&self, case: Case, subject: &str) -> impl Iterator<Item = &Result<Fields, String>> {
+        self.0
+            .iter()
+            .filter(move |((c, s), _)| *c == case && *s == subject)
+            .flat_map(|(_, rounds)| rounds)
+    }
+}
+
+fn figure(round: &Result<Fields, String>, field: &str) -> Option<f64> {
+    round.as_ref().ok()?.get(field).copied()
+}

@@ -1,0 +1,127 @@
+//! The figures as Markdown.
+
+use std::fs;
+
+use crate::Settings;
+use crate::figures::{Case, Figures};
+use crate::subjects::{Role, SUBJECTS, Subject};
+
+/// What an estimate's error is called, in the programs' figures and here.
+pub const ERRORS: [(&str, &str); 4] = [
+    ("alloc_objects_error", "alloc_objects"),
+    ("alloc_space_error", "alloc_space"),
+    ("inuse_objects_error", "inuse_objects"),
+    ("inuse_space_error", "inuse_space"),
+];
+
+pub fn print(settings: &Settings, cases: &[Case], figures: &Figures) {
+    print_conditions(settings);
+    if cases.iter().any(|case| !case.is_of_truth()) {
+        print_costs(cases, figures);
+    }
+    for &case in cases.iter().filter(|case| case.is_of_truth()) {
+        print_truth(case, figures);
+    }
+    print_failures(figures);
+}
+
+fn print_conditions(settings: &Settings) {
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    println!("# Heap profiles\n");
+    println!(
+        "{cpus} CPUs, Linux {}, median of rounds: {}{}. Release builds with line tables.\n",
+        kernel.trim(),
+        settings.rounds,
+        if settings.quick {
+            " (quick: not for the record)"
+        } else {
+            ""
+        },
+    );
+}
+
+fn print_costs(cases: &[Case], figures: &Figures) {
+    println!("## Costs\n");
+    println!(
+        "CPU time of an allocation of 64 bytes and its free, of a round of the program, and of an \
+         answer of the server. In parentheses: over the allocator alone in the same round.\n"
+    );
+    let costs: Vec<Case> = cases
+        .iter()
+        .copied()
+        .filter(|case| !case.is_of_truth())
+        .collect();
+    head("", costs.iter().map(|&case| title(case)));
+    for subject in SUBJECTS.iter().filter(|s| s.role != Role::Counted) {
+        let cells = costs.iter().map(|&case| cost(figures, case, subject));
+        row(subject.name, cells);
+    }
+    println!();
+}
+
+fn title(case: Case) -> String {
+    match case {
+        Case::Pair { threads: 1 } => "alloc and free".to_owned(),
+        Case::Pair { threads } => format!("alloc and free, {threads} threads"),
+        Case::Churn | Case::TruthOfChurn => "JSON and B-tree".to_owned(),
+        Case::Server | Case::TruthOfServer => "hyper under wrk".to_owned(),
+    }
+}
+
+fn cost(figures: &Figures, case: Case, subject: &Subject) -> String {
+    let Some(ns) = figures.median(case, subject.name, case.cost()) else {
+        return "failed".to_owned();
+    };
+    let cost = match case {
+        Case::Pair { .. } => format!("{ns:.2} ns"),
+        Case::Churn | Case::TruthOfChurn => format!("{:.1} ms", ns / 1e6),
+        Case::Server | Case::TruthOfServer => format!("{:.2} µs", ns / 1e3),
+    };
+    let alone = figures.median(case, subject.alone, case.cost());
+    let over = match case {
+        Case::Pair { .. } => alone.map(|alone| format!("{:+.2} ns", ns - alone)),
+        _ => figures
+            .added_percent(case, subject.name, subject.alone)
+            .map(|percent| format!("{percent:+.2} %")),
+    };
+    match over {
+        Some(over) if subject.name != subject.alone => format!("{cost} ({over})"),
+        _ => cost,
+    }
+}
+
+fn print_truth(case: Case, figures: &Figures) {
+    println!("## Estimates beside the truth: {}\n", title(case));
+    println!(
+        "How far each total of the profile is from what the program allocated and had in use, in \
+         standard errors, in the round that was furthest off; nothing where there are fewer than \
+         10 samples. A sample each 8 KiB.\n"
+    );
+    head("", ERRORS.iter().map(|&(_, name)| name.to_owned()));
+    for subject in SUBJECTS.iter().filter(|s| s.role == Role::Counted) {
+        let cells = ERRORS.iter().map(|&(field, _)| {
+            let error = figures.furthest(case, subject.name, field);
+            error.map_or_else(|| "–".to_owned(), |error| format!("{error:+.2}"))
+        });
+        row(subject.name, cells);
+    }
+    println!();
+}
+
+fn print_failures(figures: &Figures) {
+    for (case, subject, error) in figures.failures() {
+        println!("- {subject}, {case:?}: {error}");
+    }
+}
+
+fn head(first: &str, titles: impl Iterator<Item = String>) {
+    let titles: Vec<String> = titles.collect();
+    println!("| {first} | {} |", titles.join(" | "));
+    println!("|---{}|", "|---".repeat(titles.len()));
+}
+
+fn row(first: &str, cells: impl Iterator<Item = String>) {
+    let cells: Vec<String> = cells.collect();
+    println!("| {first} | {} |", cells.join(" | "));
+}
