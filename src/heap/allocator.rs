@@ -54,6 +54,21 @@ impl<A: GlobalAlloc> Allocator<A> {
         block
     }
 
+    /// Frees a block that may be a sample. Not inlined, so that the free of any other is a jump to
+    /// `A`, with nothing to be kept meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As of `GlobalAlloc::dealloc`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn deallocate(&self, block: *mut u8, layout: Layout) {
+        // Before another thread can be given the same address.
+        samples::free(block);
+        // SAFETY: the caller's contract.
+        unsafe { self.0.dealloc(block, layout) }
+    }
+
     /// Reallocates a block that may be a sample, or become one.
     ///
     /// # Safety
@@ -107,12 +122,12 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if filter::may_be_sampled(block) {
-            // Before another thread can be given the same address.
-            samples::free(block);
+        if !filter::may_be_sampled(block) {
+            // SAFETY: the caller's contract.
+            return unsafe { self.0.dealloc(block, layout) };
         }
         // SAFETY: the caller's contract.
-        unsafe { self.0.dealloc(block, layout) }
+        unsafe { self.deallocate(block, layout) }
     }
 
     #[inline]

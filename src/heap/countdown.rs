@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::random::Random;
 use crate::sys::clock::Clock;
+use crate::sys::thread_counter;
 
 /// The mean interval that is not set: Go's and tcmalloc's.
 pub(super) const DEFAULT_MEAN: u64 = 512 * 1024;
@@ -37,9 +38,8 @@ static BEGUN_NS: AtomicU64 = AtomicU64::new(0);
 /// allocates, and no initialization, so that a thread's first allocation finds it: with no bytes
 /// left, which sends it to `due`.
 struct Thread {
-    /// Bytes that the thread may allocate until it looks again.
-    left: Cell<i64>,
-    /// Bytes from there to the next sample.
+    /// Bytes to the next sample, from where the thread looks again on. How many it may allocate
+    /// until then is the thread's counter.
     rest: Cell<u64>,
     /// Bytes that the thread has allocated so far, and those left, together.
     ahead: Cell<u64>,
@@ -55,7 +55,6 @@ struct Thread {
 thread_local! {
     static THREAD: Thread = const {
         Thread {
-            left: Cell::new(0),
             rest: Cell::new(0),
             ahead: Cell::new(0),
             mean: Cell::new(0),
@@ -75,7 +74,7 @@ pub(super) fn mean() -> u64 {
 pub(super) fn set_mean(bytes: u64) {
     MEAN.store(bytes, Ordering::Relaxed);
     THREAD.with(|thread| {
-        let rest = thread.left.get() as u64 + thread.rest.get();
+        let rest = left() + thread.rest.get();
         thread.set_left(0);
         thread.rest.set(rest);
     });
@@ -96,15 +95,7 @@ pub(super) fn age_ns() -> u64 {
 /// goes on.
 #[inline(always)]
 pub(super) fn passes(size: usize) -> bool {
-    THREAD.with(|thread| {
-        // A block is no larger than `isize` holds.
-        let left = thread.left.get().wrapping_sub(size as i64);
-        if left < 0 {
-            return false;
-        }
-        thread.left.set(left);
-        true
-    })
+    thread_counter::take(size)
 }
 
 /// Counts a block down that [`passes`] did not: the mean interval that it is a sample of, if it is
@@ -125,7 +116,7 @@ pub(super) fn due(size: usize) -> Option<u64> {
             return None;
         }
         let interval = match thread.mean.replace(mean) == mean && mean != 0 {
-            true => thread.left.get() as u64 + thread.rest.get(),
+            true => left() + thread.rest.get(),
             false => thread.draw(mean),
         };
         match interval.checked_sub(size) {
@@ -175,7 +166,7 @@ pub(super) struct Position {
 pub(super) fn position() -> Position {
     THREAD.with(|thread| Position {
         thread: thread.number(),
-        bytes: thread.ahead.get().wrapping_sub(thread.left.get() as u64),
+        bytes: thread.ahead.get().wrapping_sub(left()),
     })
 }
 
@@ -185,6 +176,12 @@ impl Position {
     pub(super) fn bytes_since(self, other: Self) -> Option<u64> {
         (self.thread == other.thread).then(|| self.bytes.wrapping_sub(other.bytes))
     }
+}
+
+/// Bytes that the calling thread may allocate until it looks again.
+fn left() -> u64 {
+    // Below 0 where a signal has interrupted the thread in its count.
+    thread_counter::get().max(0) as u64
 }
 
 impl Thread {
@@ -197,7 +194,8 @@ impl Thread {
 
     /// Lets the thread allocate this many bytes until it looks again.
     fn set_left(&self, left: u64) {
-        let before = self.left.replace(left as i64) as u64;
+        let before = self::left();
+        thread_counter::set(left as i64);
         let ahead = self.ahead.get();
         self.ahead
             .set(ahead.wrapping_add(left).wrapping_sub(before));

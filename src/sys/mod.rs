@@ -54,6 +54,8 @@ mod protections;
 pub(crate) mod signal;
 pub(crate) mod stack;
 pub(crate) mod thread;
+#[cfg(feature = "heap")]
+pub(crate) mod thread_counter;
 pub(crate) mod thread_hook;
 pub(crate) mod thread_stack;
 pub(crate) mod timer;
