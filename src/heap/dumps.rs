@@ -206,7 +206,7 @@ fn write_all(watch: &'static Watch, mut files: Files) {
             let line = format!("sigprof: no heap profile was written: {error}\n");
             let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         }
-        watch.let_go();
+        peak::end_file(watch);
         if due == Due::Last {
             break;
         }

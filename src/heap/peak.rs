@@ -156,6 +156,14 @@ pub(super) fn begin_watch(watch: &Watch, bounds: Bounds) {
     });
 }
 
+/// Goes on to watch after a file is written.
+pub(super) fn end_file(watch: &Watch) {
+    without_samples(|| {
+        let in_use = lock();
+        watch.end_file(in_use.allocated, in_use.bytes);
+    });
+}
+
 /// Watches for none any more.
 pub(super) fn end_watch(watch: &Watch) {
     without_samples(|| {

@@ -30,8 +30,10 @@ pub(super) struct Watch {
     is_due: AtomicBool,
     /// The last file is to be written.
     is_ending: AtomicBool,
-    /// A thread writes.
+    /// A thread writes files.
     has_writer: AtomicBool,
+    /// A file is being written.
+    is_writing: AtomicBool,
     allocated: Milestones,
     in_use: Milestones,
     /// Bytes in use at which the others wait until a file is written.
@@ -42,10 +44,12 @@ pub(super) struct Watch {
 
 /// Nobody is to wait; the next who reaches the last stop begins a wait.
 const ARMED: u8 = 0;
-/// Who reaches the last stop waits.
+/// Who reaches the last stop waits, for a file that is due,
 const WAITING: u8 = 1;
+/// or for one that is being written.
+const WRITING: u8 = 2;
 /// The file is written; nobody waits until far less memory is in use.
-const WRITTEN: u8 = 2;
+const WRITTEN: u8 = 3;
 
 /// Values at which something is due, each an interval above the one at which it was last.
 #[derive(Debug)]
@@ -101,17 +105,22 @@ impl Watch {
     ///
     /// Where the system has no page to give.
     pub(super) fn get_or_make() -> io::Result<&'static Self> {
-        WATCH.get_or_make(|| Self {
+        WATCH.get_or_make(Self::new)
+    }
+
+    const fn new() -> Self {
+        Self {
             bell: Futex::new(),
             is_due: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             has_writer: AtomicBool::new(false),
+            is_writing: AtomicBool::new(false),
             allocated: Milestones::none(),
             in_use: Milestones::none(),
             last_stop: AtomicU64::new(NEVER),
             wait: AtomicU8::new(ARMED),
             wait_begin_ns: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Begins with these bounds where so many bytes were allocated and are in use. Whoever calls it
@@ -120,6 +129,7 @@ impl Watch {
         let or_never = |bytes| if bytes == 0 { NEVER } else { bytes };
         self.is_due.store(false, Ordering::Relaxed);
         self.is_ending.store(false, Ordering::Relaxed);
+        self.is_writing.store(false, Ordering::Relaxed);
         self.wait.store(ARMED, Ordering::Relaxed);
         self.allocated.begin(or_never(bounds.allocated), allocated);
         self.in_use.begin(or_never(bounds.in_use), in_use);
@@ -156,29 +166,55 @@ impl Watch {
         self.has_writer.load(Ordering::Acquire)
     }
 
-    /// Sleeps until something is due, or for so long.
+    /// Sleeps until something is due, or for so long. A file that is due is being written from then
+    /// on.
     pub(super) fn sleep(&self, longest: Duration) -> Due {
         self.bell.wait(longest);
-        match (
+        let due = match (
             self.is_ending.load(Ordering::Acquire),
-            self.is_due.swap(false, Ordering::AcqRel),
+            self.is_due.load(Ordering::Acquire),
         ) {
             (true, _) => Due::Last,
             (false, true) => Due::File,
-            (false, false) => Due::Nothing,
-        }
+            (false, false) => return Due::Nothing,
+        };
+        self.is_writing.store(true, Ordering::Release);
+        self.is_due.store(false, Ordering::Release);
+        self.change_wait(WAITING, WRITING);
+        due
     }
 
-    /// A file is written: whoever waits goes on.
-    pub(super) fn let_go(&self) {
-        let (from, to) = (WAITING, WRITTEN);
+    /// A file is written, and so many bytes were allocated and are in use now: whoever waits for it
+    /// goes on, and what was reached meanwhile is seen. Whoever calls it holds the mutex of the
+    /// bytes in use.
+    pub(super) fn end_file(&self, allocated: u64, in_use: u64) {
+        self.is_writing.store(false, Ordering::Release);
+        self.change_wait(WRITING, WRITTEN);
+        self.see(allocated, in_use);
+    }
+
+    fn change_wait(&self, from: u8, to: u8) {
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         let _ = self.wait.compare_exchange(from, to, success, failure);
     }
 
-    fn see(&self, allocated: u64, in_use: u64) {
+    /// Whether threads that allocate wait for a file.
+    fn is_waited_for(&self) -> bool {
+        matches!(self.wait.load(Ordering::Acquire), WAITING | WRITING)
+    }
+
+    /// Whether a file is due at an interval's end. While one is being written that question waits:
+    /// the writer's own memory is in use then, too.
+    fn is_milestone(&self, allocated: u64, in_use: u64) -> bool {
+        if self.is_due.load(Ordering::Acquire) || self.is_writing.load(Ordering::Acquire) {
+            return false;
+        }
         let is_reached = self.allocated.are_reached(allocated);
-        let mut is_due = self.in_use.are_reached(in_use) | is_reached;
+        self.in_use.are_reached(in_use) | is_reached
+    }
+
+    fn see(&self, allocated: u64, in_use: u64) {
+        let mut is_due = self.is_milestone(allocated, in_use);
         let last_stop = self.last_stop.load(Ordering::Relaxed);
         match self.wait.load(Ordering::Relaxed) {
             ARMED if in_use >= last_stop => {
@@ -224,10 +260,93 @@ pub(super) fn wait_at_last_stop() {
         let now = Clock::MONOTONIC.now_ns().unwrap_or(u64::MAX);
         now.saturating_sub(watch.wait_begin_ns.load(Ordering::Relaxed)) > LONGEST_WAIT_NS
     };
-    while watch.wait.load(Ordering::Acquire) == WAITING && watch.has_writer() && !is_own() {
+    while watch.is_waited_for() && watch.has_writer() && !is_own() {
         if is_over() {
-            watch.let_go();
+            watch.change_wait(WAITING, WRITTEN);
+            watch.change_wait(WRITING, WRITTEN);
         }
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn watch(bounds: Bounds) -> Watch {
+        let watch = Watch::new();
+        watch.begin(bounds, 1000, 500);
+        assert_eq!(watch.sleep(NOW), Due::Nothing);
+        watch
+    }
+
+    #[test]
+    fn a_file_is_due_at_each_interval() {
+        let watch = watch(Bounds {
+            allocated: 100,
+            in_use: 10,
+            last_stop: 0,
+        });
+        watch.see(1050, 509);
+        assert_eq!(watch.sleep(NOW), Due::Nothing);
+        for (allocated, in_use) in [(1050, 510), (1100, 515), (1150, 525)] {
+            watch.see(allocated, in_use);
+            assert_eq!(watch.sleep(NOW), Due::File);
+            watch.end_file(allocated, in_use);
+            assert_eq!(watch.sleep(NOW), Due::Nothing);
+            watch.see(allocated, in_use);
+            assert_eq!(watch.sleep(NOW), Due::Nothing);
+        }
+        watch.ask_for_the_last();
+        assert_eq!(watch.sleep(NOW), Due::Last);
+    }
+
+    #[test]
+    fn what_the_writer_uses_meanwhile_makes_no_file_due() {
+        let watch = watch(Bounds {
+            allocated: 0,
+            in_use: 10,
+            last_stop: 0,
+        });
+        watch.see(0, 512);
+        watch.see(0, 530);
+        assert_eq!(watch.sleep(NOW), Due::File);
+        watch.see(0, 900);
+        watch.end_file(0, 521);
+        assert_eq!(watch.sleep(NOW), Due::Nothing);
+        watch.see(0, 522);
+        assert_eq!(watch.sleep(NOW), Due::File);
+        // What the program has come to meanwhile does.
+        watch.see(0, 535);
+        watch.end_file(0, 532);
+        assert_eq!(watch.sleep(NOW), Due::File);
+    }
+
+    #[test]
+    fn whoever_reaches_the_last_stop_waits_for_a_file_that_begins_later() {
+        let watch = watch(Bounds {
+            allocated: 100,
+            in_use: 0,
+            last_stop: 800,
+        });
+        watch.see(1100, 799);
+        assert_eq!(watch.sleep(NOW), Due::File);
+        watch.see(1100, 800);
+        watch.end_file(1100, 800);
+        assert!(watch.is_waited_for());
+        assert_eq!(watch.sleep(NOW), Due::File);
+        assert!(watch.is_waited_for());
+        watch.end_file(1100, 800);
+        assert!(!watch.is_waited_for());
+        // The next waits after the use was below half of it.
+        for (in_use, is_due) in [(900, false), (399, false), (799, false), (800, true)] {
+            watch.see(1100, in_use);
+            assert_eq!(watch.is_waited_for(), is_due, "{in_use}");
+            assert_eq!(watch.sleep(NOW) == Due::File, is_due, "{in_use}");
+        }
+        watch.end();
+        assert!(!watch.is_waited_for());
     }
 }

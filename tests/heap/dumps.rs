@@ -131,7 +131,7 @@ fn a_file_is_written_at_each_interval_and_at_the_end() {
         assert_eq!(
             in_use.len(),
             if way_out == "abort" { 3 } else { 4 },
-            "{way_out}"
+            "{way_out}: {in_use:?} MiB, {output:?}"
         );
         // A file is written when the interval is over, or a little later.
         for (count, in_use) in (1..=3).zip(&in_use) {
