@@ -41,21 +41,22 @@ impl<A> Allocator<A> {
 }
 
 impl<A: GlobalAlloc> Allocator<A> {
-    /// Allocates a block that may be a sample. Not inlined: its frame is the one below which the
-    /// stack begins.
+    /// Allocates a block that may be a sample. Not inlined, since its frame is the one below which
+    /// the stack begins; and what it is given fits into registers, so that the allocation of any
+    /// other block is a jump to `A`, with nothing to be kept meanwhile.
     #[cold]
     #[inline(never)]
-    fn allocate(&self, size: usize, allocate: impl FnOnce(&A) -> *mut u8) -> *mut u8 {
+    fn allocate(&self, layout: Layout, allocate: impl FnOnce(&A, Layout) -> *mut u8) -> *mut u8 {
+        countdown::put_back(layout.size());
         let registers = Registers::here();
-        let block = allocate(&self.0);
+        let block = allocate(&self.0, layout);
         if !block.is_null() {
-            samples::allocated(registers, block, size);
+            samples::allocated(registers, block, layout.size());
         }
         block
     }
 
-    /// Frees a block that may be a sample. Not inlined, so that the free of any other is a jump to
-    /// `A`, with nothing to be kept meanwhile.
+    /// Frees a block that may be a sample. Not inlined either, for the same reason.
     ///
     /// # Safety
     ///
@@ -77,6 +78,7 @@ impl<A: GlobalAlloc> Allocator<A> {
     #[cold]
     #[inline(never)]
     unsafe fn reallocate(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        countdown::put_back(new_size);
         let registers = Registers::here();
         // Before another thread can be given the same address.
         let sample = samples::take(block);
@@ -89,9 +91,7 @@ impl<A: GlobalAlloc> Allocator<A> {
             return moved;
         }
         sample.into_iter().for_each(samples::freed);
-        if !countdown::passes(new_size) {
-            samples::allocated(registers, moved, new_size);
-        }
+        samples::allocated(registers, moved, new_size);
         moved
     }
 }
@@ -107,7 +107,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
             return unsafe { self.0.alloc(layout) };
         }
         // SAFETY: the caller's contract.
-        self.allocate(layout.size(), |inner| unsafe { inner.alloc(layout) })
+        self.allocate(layout, |inner, layout| unsafe { inner.alloc(layout) })
     }
 
     #[inline]
@@ -117,7 +117,9 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
             return unsafe { self.0.alloc_zeroed(layout) };
         }
         // SAFETY: the caller's contract.
-        self.allocate(layout.size(), |inner| unsafe { inner.alloc_zeroed(layout) })
+        self.allocate(layout, |inner, layout| unsafe {
+            inner.alloc_zeroed(layout)
+        })
     }
 
     #[inline]

@@ -18,7 +18,7 @@ use crate::sys::thread_counter;
 pub(super) const DEFAULT_MEAN: u64 = 512 * 1024;
 
 /// Bytes after which a thread looks whether the mean is still the same.
-const PIECE: u64 = 16 * 1024;
+const PIECE: u64 = 64 * 1024;
 
 /// The mean interval between two samples in bytes: 1 for every block, 0 for none.
 static MEAN: AtomicU64 = AtomicU64::new(DEFAULT_MEAN);
@@ -91,14 +91,19 @@ pub(super) fn age_ns() -> u64 {
     now.saturating_sub(BEGUN_NS.load(Ordering::Relaxed))
 }
 
-/// Counts a block down. Whether nothing else is to be done; else nothing was counted, and [`due`]
-/// goes on.
+/// Counts a block down. Whether nothing else is to be done; else nothing is counted from
+/// [`put_back`] on, which is called next, and [`due`] counts.
 #[inline(always)]
 pub(super) fn passes(size: usize) -> bool {
     thread_counter::take(size)
 }
 
-/// Counts a block down that [`passes`] did not: the mean interval that it is a sample of, if it is
+/// Undoes the count of a block that did not pass.
+pub(super) fn put_back(size: usize) {
+    thread_counter::put_back(size);
+}
+
+/// Counts a block down that was not counted: the mean interval that it is a sample of, if it is
 /// one.
 pub(super) fn due(size: usize) -> Option<u64> {
     let size = size as u64;
@@ -180,7 +185,7 @@ impl Position {
 
 /// Bytes that the calling thread may allocate until it looks again.
 fn left() -> u64 {
-    // Below 0 where a signal has interrupted the thread in its count.
+    // Below 0 where a signal has interrupted the thread before it put back.
     thread_counter::get().max(0) as u64
 }
 
@@ -267,6 +272,15 @@ mod tests {
         -(n as f64) - (0..n).map(term).sum::<f64>() / n as f64
     }
 
+    /// The mean interval that a block is a sample of, if it is one.
+    fn sampled(size: u64) -> Option<u64> {
+        if passes(size as usize) {
+            return None;
+        }
+        put_back(size as usize);
+        due(size as usize)
+    }
+
     /// What 1 in 1,000 samples of such a distribution are beyond.
     const FAR: f64 = 6.0;
 
@@ -302,8 +316,7 @@ mod tests {
             let mut intervals = Vec::new();
             let mut bytes = 0;
             while intervals.len() < 1000 {
-                let is_sample = !passes(size as usize) && due(size as usize).is_some();
-                match is_sample {
+                match sampled(size).is_some() {
                     true => {
                         let share =
                             Random::of_seed(7).nth(intervals.len() as u64) as f64 / u64::MAX as f64;
@@ -327,7 +340,7 @@ mod tests {
         set_mean(100_000);
         let first = || {
             let mut bytes = 0;
-            while passes(10) || due(10).is_none() {
+            while sampled(10).is_none() {
                 bytes += 10;
             }
             bytes as f64 + 5.0
@@ -342,24 +355,23 @@ mod tests {
     fn every_block_or_none_can_be_sampled_from_the_next_on() {
         set_mean(1);
         for size in [1, 8, 1 << 40] {
-            assert!(!passes(size));
-            assert_eq!(due(size), Some(1));
+            assert_eq!(sampled(size), Some(1));
         }
         set_mean(0);
         for size in [1, 8, 1 << 40] {
-            assert!(passes(size) || due(size).is_none());
+            assert_eq!(sampled(size), None);
         }
         set_mean(1);
-        assert!(!passes(1) && due(1) == Some(1));
+        assert_eq!(sampled(1), Some(1));
     }
 
     #[test]
     fn another_mean_is_noticed_within_a_piece() {
         set_mean(1 << 50);
-        assert!(passes(1) || due(1).is_none());
+        assert_eq!(sampled(1), None);
         std::thread::spawn(|| set_mean(1)).join().unwrap();
         let mut bytes = 0;
-        while passes(64) || due(64).is_none() {
+        while sampled(64).is_none() {
             bytes += 64;
         }
         assert!(bytes <= PIECE, "{bytes}");
@@ -368,8 +380,8 @@ mod tests {
     #[test]
     fn the_profiles_own_work_is_in_no_sample() {
         set_mean(1);
-        let nothing = without_samples(|| (0..100).all(|_| passes(10) || due(10).is_none()));
+        let nothing = without_samples(|| (0..100).all(|_| sampled(10).is_none()));
         assert!(nothing);
-        assert!(!passes(10) && due(10) == Some(1));
+        assert_eq!(sampled(10), Some(1));
     }
 }

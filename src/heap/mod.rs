@@ -74,7 +74,7 @@ pub fn sample_interval() -> u64 {
 
 /// Sets the bytes between two samples, on average: 1 for a sample of every block, 0 for none.
 ///
-/// It holds for the calling thread from its next allocation on, for every other one after 16 KiB of
+/// It holds for the calling thread from its next allocation on, for every other one after 64 KiB of
 /// its allocations at most. Blocks that were sampled before keep what they stand for.
 pub fn set_sample_interval(bytes: u64) {
     countdown::set_mean(bytes);

@@ -7,8 +7,8 @@ use super::{countdown, filter, forks, sites, stack, watch};
 use crate::sys::arch::Registers;
 use crate::sys::signal::ErrnoGuard;
 
-/// Counts a block that the countdown has not passed, on the way back from the allocator's function
-/// with these registers.
+/// Counts a block that was not counted down, on the way back from the allocator's function with
+/// these registers.
 pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
     if !countdown::has_begun() {
         inside(forks::begin);
@@ -33,8 +33,9 @@ pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
 
 /// Takes a block that may be sampled out of the live set, before it is freed or reallocated.
 pub(super) fn take(block: *const u8) -> Option<Sample> {
+    let may_be = filter::may_be_sampled(block) && filter::is_likely_sampled(block);
     // What the profile itself frees, it has allocated without a sample.
-    if countdown::is_inside() || !filter::may_be_sampled(block) {
+    if !may_be || countdown::is_inside() {
         return None;
     }
     inside(|| {

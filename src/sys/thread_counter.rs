@@ -8,8 +8,8 @@
 //! constant of the descriptor in a program, and a shared library that is loaded at any time may
 //! have one too.
 
-/// Takes an amount off the calling thread's number. Whether that was as large; else the number
-/// stays.
+/// Takes an amount off the calling thread's number. Whether that was as large; else
+/// [`put_back`] is to be called next.
 ///
 /// An amount is no larger than `isize` holds.
 #[inline(always)]
@@ -17,7 +17,18 @@ pub(crate) fn take(amount: usize) -> bool {
     native::take(amount)
 }
 
-/// The calling thread's number, 0 at first. In a signal's handler it may be below 0.
+/// Undoes a [`take`] of more than there was. Apart from it, so that a take needs no more registers
+/// than its own where it succeeds. Nothing changes where the number is not below 0: a signal's
+/// handler has set it meanwhile, or nothing was taken.
+pub(crate) fn put_back(amount: usize) {
+    let number = get();
+    if number < 0 {
+        set(number.wrapping_add(amount as i64));
+    }
+}
+
+/// The calling thread's number, 0 at first. It is below 0 between a [`take`] of more than there
+/// was and its [`put_back`], where a signal's handler may see it.
 pub(crate) fn get() -> i64 {
     native::get()
 }
@@ -57,67 +68,53 @@ mod native {
         ".popsection",
     );
 
-    #[inline(always)]
-    pub(super) fn take(amount: usize) -> bool {
-        // SAFETY: the two instructions of a descriptor, which leave the variable's distance from
-        // the thread pointer in rax, and keep all other registers but the flags; those of glibc
-        // before 2.40 change the vector registers where the library was loaded late. What is
-        // changed in memory is the thread's own number.
-        unsafe {
+    /// Instructions after the two of a descriptor, which leave the variable's distance from the
+    /// thread pointer in rax, and keep all other registers but the flags; those of glibc before
+    /// 2.40 change the vector registers where the library was loaded late.
+    macro_rules! with_variable {
+        ($instructions:literal, $($operands:tt)*) => {
             asm!(
                 concat!("lea rax, [rip + ", variable!(), "@tlsdesc]"),
                 concat!("call [rax + ", variable!(), "@tlscall]"),
-                "sub qword ptr fs:[rax], {amount}",
-                "js {too_much}",
-                amount = in(reg) amount,
-                too_much = label {
-                    put_back(amount);
-                    return false;
-                },
+                $instructions,
+                $($operands)*
                 out("rax") _,
                 out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                 out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
                 out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
                 out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            )
+        };
+    }
+
+    #[inline(always)]
+    pub(super) fn take(amount: usize) -> bool {
+        // SAFETY: what is changed in memory is the thread's own variable, which is there as long
+        // as the thread.
+        unsafe {
+            with_variable!(
+                "sub qword ptr fs:[rax], {amount}; js {too_much}",
+                amount = in(reg) amount,
+                too_much = label { return false },
             );
         }
         true
     }
 
-    /// Undoes what was one too many. A signal's handler may have set the number meanwhile, which
-    /// then is no longer below 0.
-    fn put_back(amount: usize) {
-        let number = get();
-        if number < 0 {
-            set(number.wrapping_add(amount as i64));
-        }
-    }
-
     pub(super) fn get() -> i64 {
-        // SAFETY: the variable of the thread is there as long as the thread.
-        unsafe { address().read() }
+        let number;
+        // SAFETY: as in `take`.
+        unsafe {
+            with_variable!("mov {number}, fs:[rax]", number = lateout(reg) number,);
+        }
+        number
     }
 
     pub(super) fn set(number: i64) {
-        // SAFETY: as in `get`; no reference to the variable is ever made.
-        unsafe { address().write(number) }
-    }
-
-    /// Where the calling thread's variable lies.
-    #[inline(never)]
-    fn address() -> *mut i64 {
-        let address;
-        // SAFETY: as in `take`; a thread pointer leads to itself.
+        // SAFETY: as in `take`.
         unsafe {
-            asm!(
-                concat!("lea rax, [rip + ", variable!(), "@tlsdesc]"),
-                concat!("call [rax + ", variable!(), "@tlscall]"),
-                "add rax, fs:[0]",
-                out("rax") address,
-                clobber_abi("C"),
-            );
+            with_variable!("mov fs:[rax], {number}", number = in(reg) number,);
         }
-        address
     }
 }
 
@@ -156,13 +153,20 @@ mod tests {
 
     #[test]
     fn takes_what_is_there_and_nothing_that_is_not() {
+        let fails = |amount| {
+            let is_taken = take(amount);
+            put_back(amount);
+            !is_taken
+        };
         assert_eq!(get(), 0);
-        assert!(!take(1) && take(0));
+        assert!(fails(1) && take(0));
         set(100);
-        assert!(take(60) && take(40) && !take(1));
+        assert!(take(60) && take(40) && fails(1));
         assert_eq!(get(), 0);
         set(5);
-        assert!(!take(6) && !take(isize::MAX as usize) && take(5));
+        assert!(fails(6) && fails(isize::MAX as usize) && take(5));
+        put_back(5);
+        assert_eq!(get(), 0);
     }
 
     #[test]

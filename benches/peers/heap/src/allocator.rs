@@ -21,18 +21,21 @@ mod underneath {
     pub const ALLOCATOR: Allocator = Allocator;
 }
 
-#[cfg(not(feature = "sigprof"))]
-#[global_allocator]
-static ALLOCATOR: underneath::Allocator = underneath::ALLOCATOR;
-
 #[cfg(feature = "sigprof")]
-type Sampled = sigprof::heap::Allocator<underneath::Allocator>;
+type Profiled = sigprof::heap::Allocator<underneath::Allocator>;
+#[cfg(feature = "sigprof")]
+const PROFILED: Profiled = Profiled::new(underneath::ALLOCATOR);
 
-#[cfg(all(feature = "sigprof", not(feature = "counted")))]
+#[cfg(not(feature = "sigprof"))]
+type Profiled = underneath::Allocator;
+#[cfg(not(feature = "sigprof"))]
+const PROFILED: Profiled = underneath::ALLOCATOR;
+
+#[cfg(not(feature = "counted"))]
 #[global_allocator]
-static ALLOCATOR: Sampled = Sampled::new(underneath::ALLOCATOR);
+static ALLOCATOR: crate::switched::Switched<Profiled, underneath::Allocator> =
+    crate::switched::Switched::new(PROFILED, underneath::ALLOCATOR);
 
 #[cfg(feature = "counted")]
 #[global_allocator]
-static ALLOCATOR: crate::counted::Counted<Sampled> =
-    crate::counted::Counted::new(Sampled::new(underneath::ALLOCATOR));
+static ALLOCATOR: crate::counted::Counted<Profiled> = crate::counted::Counted::new(PROFILED);

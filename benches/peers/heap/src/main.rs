@@ -7,16 +7,17 @@ mod estimate;
 mod measure;
 mod options;
 mod profiler;
+mod switched;
 
 use std::process::ExitCode;
 
 /// A bench has no caller who would act on an error's kind: a sentence is enough.
-pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 /// Named figures, units in the names.
 pub type Results = Vec<(&'static str, f64)>;
 
-const MEASUREMENTS: &str = "pair, churn or server";
+const MEASUREMENTS: &str = "pair, churn, sampled or server";
 
 fn main() -> ExitCode {
     match run() {
@@ -47,6 +48,7 @@ fn run() -> Result<Results> {
     match measurement.as_str() {
         "pair" => measure::pair::run(&options),
         "churn" => measure::churn::run(&options),
+        "sampled" => measure::sampled::run(&options),
         "server" => measure::server::run(&options),
         other => {
             Err(format!("there is no measurement \"{other}\": name one of {MEASUREMENTS}").into())

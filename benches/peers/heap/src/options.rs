@@ -9,6 +9,8 @@ pub struct Options {
     pub interval: Option<u64>,
     /// Threads that allocate, or that serve.
     pub threads: usize,
+    /// Calls that a sampled allocation is made under.
+    pub depth: u32,
     /// Size of a block.
     pub size: usize,
     /// How often a measurement goes through its work.
@@ -22,6 +24,7 @@ impl Options {
         let mut options = Self {
             interval: None,
             threads: 1,
+            depth: 32,
             size: 64,
             count: 5,
             seconds: 3,
@@ -36,8 +39,9 @@ impl Options {
             match key {
                 "interval" => options.interval = Some(number.into()),
                 "threads" => options.threads = number.max(1) as usize,
+                "depth" => options.depth = number,
                 "size" => options.size = number.max(1) as usize,
-                "count" => options.count = number.max(1),
+                "count" => options.count = number,
                 "seconds" => options.seconds = number.max(1),
                 _ => return Err(format!("there is no option \"{key}\"").into()),
             }

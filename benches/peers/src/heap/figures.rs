@@ -12,6 +12,7 @@ use crate::subjects::SUBJECTS;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Case {
     Pair { threads: u32 },
+    Sampled,
     Churn,
     Server,
     TruthOfChurn,
@@ -19,9 +20,10 @@ pub enum Case {
 }
 
 impl Case {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Pair { threads: 1 },
         Self::Pair { threads: 8 },
+        Self::Sampled,
         Self::Churn,
         Self::Server,
         Self::TruthOfChurn,
@@ -32,6 +34,7 @@ impl Case {
     pub fn measurement(self) -> &'static str {
         match self {
             Self::Pair { .. } => "pair",
+            Self::Sampled => "sampled",
             Self::Churn => "churn",
             Self::Server => "server",
             Self::TruthOfChurn | Self::TruthOfServer => "truth",
@@ -46,23 +49,34 @@ impl Case {
     pub fn cost(self) -> &'static str {
         match self {
             Self::Pair { .. } => "pair_ns",
-            Self::Churn | Self::TruthOfChurn => "round_ns",
+            Self::Sampled => "sampled_ns",
+            Self::Churn | Self::TruthOfChurn => "part_ns",
             Self::Server | Self::TruthOfServer => "answer_ns",
         }
     }
 
+    /// The figure that is what of the cost is the profiler's.
+    pub fn added(self) -> &'static str {
+        match self {
+            Self::Pair { .. } => "added_ns",
+            Self::Sampled => "sampled_ns",
+            _ => "added_percent",
+        }
+    }
+
     fn args(self, quick: bool) -> Vec<String> {
-        let seconds = if quick { 1 } else { 4 };
+        let seconds = if quick { 2 } else { 20 };
         let args = match self {
             Self::Pair { threads } => {
-                let count = if quick { 5 } else { 40 };
+                let count = if quick { 20 } else { 1000 / threads };
                 format!("pair threads={threads} count={count}")
             }
-            Self::Churn => format!("churn count={}", if quick { 1 } else { 9 }),
+            Self::Sampled => format!("sampled depth=32 count={}", if quick { 10 } else { 200 }),
+            Self::Churn => format!("churn count={}", if quick { 1 } else { 30 }),
             Self::Server => format!("server threads=2 seconds={seconds}"),
             // Many samples, so that there is little chance in the figures.
-            Self::TruthOfChurn => "churn count=1 interval=8192".to_owned(),
-            Self::TruthOfServer => format!("server threads=2 interval=8192 seconds={seconds}"),
+            Self::TruthOfChurn => "churn count=0 interval=8192".to_owned(),
+            Self::TruthOfServer => "server threads=2 interval=8192 seconds=4".to_owned(),
         };
         args.split(' ').map(str::to_owned).collect()
     }
@@ -109,17 +123,6 @@ impl Figures {
         rounds
             .filter_map(|round| figure(round, field))
             .max_by(|a, b| a.abs().total_cmp(&b.abs()))
-    }
-
-    /// What a cost is over that of another subject in the same round, in percent: the median over
-    /// the rounds.
-    pub fn added_percent(&self, case: Case, subject: &str, alone: &str) -> Option<f64> {
-        let pairs = self.rounds(case, subject).zip(self.rounds(case, alone));
-        let added = pairs.filter_map(|(with, without)| {
-            let (with, without) = (figure(with, case.cost())?, figure(without, case.cost())?);
-            Some((with / without - 1.0) * 100.0)
-        });
-        sigprof_peers::median(added.collect())
     }
 
     /// What every round that did not end well came to.

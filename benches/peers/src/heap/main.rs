@@ -16,8 +16,8 @@ const USAGE: &str = "\
 usage: heap [--quick] [--rounds N] [--only MEASUREMENT]
 
   --quick     one round of short measurements: shows that all runs, not what it costs
-  --rounds N  measures everything N times and takes medians (5)
-  --only M    takes one measurement alone: pair, churn, server or truth
+  --rounds N  measures everything N times and takes medians (3)
+  --only M    takes one measurement alone: pair, sampled, churn, server or truth
 
 Prints tables and bars on stdout, progress on stderr. Exits with 1 if a bar is missed.";
 
@@ -71,7 +71,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Settings, String> {
         }
     }
     if settings.rounds == 0 {
-        settings.rounds = if settings.quick { 1 } else { 5 };
+        settings.rounds = if settings.quick { 1 } else { 3 };
     }
     Ok(settings)
 }

@@ -11,8 +11,6 @@ pub struct Subject {
     /// Features of the program, which name its file as well.
     features: &'static str,
     pub role: Role,
-    /// The subject whose costs are what a profiler's are over: the same allocator alone.
-    pub alone: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -21,52 +19,38 @@ pub enum Role {
     Sigprof,
     /// As sigprof, and what is allocated is counted: for the truth, not for times.
     Counted,
-    /// No profiler.
+    /// No profiler: the allocator in turn with itself. A figure is as good as its figures are near
+    /// 0.
     Alone,
 }
 
 pub const SUBJECTS: &[Subject] = &[
-    alone("System", "alone"),
-    over("sigprof over System", "sigprof", "System"),
-    alone("mimalloc", "mimalloc"),
-    over("sigprof over mimalloc", "sigprof,mimalloc", "mimalloc"),
-    alone("jemalloc", "jemalloc"),
-    over("sigprof over jemalloc", "sigprof,jemalloc", "jemalloc"),
-    counted("sigprof over System", "counted"),
-    counted("sigprof over mimalloc", "counted,mimalloc"),
-    counted("sigprof over jemalloc", "counted,jemalloc"),
+    subject("System", "alone", Role::Alone),
+    subject("sigprof over System", "sigprof", Role::Sigprof),
+    subject("mimalloc", "mimalloc", Role::Alone),
+    subject("sigprof over mimalloc", "sigprof,mimalloc", Role::Sigprof),
+    subject("jemalloc", "jemalloc", Role::Alone),
+    subject("sigprof over jemalloc", "sigprof,jemalloc", Role::Sigprof),
+    subject("sigprof over System", "counted", Role::Counted),
+    subject("sigprof over mimalloc", "counted,mimalloc", Role::Counted),
+    subject("sigprof over jemalloc", "counted,jemalloc", Role::Counted),
 ];
 
-const fn alone(name: &'static str, features: &'static str) -> Subject {
+const fn subject(name: &'static str, features: &'static str, role: Role) -> Subject {
     Subject {
         name,
         features,
-        role: Role::Alone,
-        alone: name,
-    }
-}
-
-const fn over(name: &'static str, features: &'static str, alone: &'static str) -> Subject {
-    Subject {
-        name,
-        features,
-        role: Role::Sigprof,
-        alone,
-    }
-}
-
-const fn counted(name: &'static str, features: &'static str) -> Subject {
-    Subject {
-        name,
-        features,
-        role: Role::Counted,
-        alone: name,
+        role,
     }
 }
 
 impl Subject {
     pub fn takes_part(&self, case: Case) -> bool {
-        (self.role == Role::Counted) == case.is_of_truth()
+        match self.role {
+            Role::Alone => !case.is_of_truth() && case != Case::Sampled,
+            Role::Sigprof => !case.is_of_truth(),
+            Role::Counted => case.is_of_truth(),
+        }
     }
 
     /// The program's name.

@@ -44,8 +44,10 @@ fn print_conditions(settings: &Settings) {
 fn print_costs(cases: &[Case], figures: &Figures) {
     println!("## Costs\n");
     println!(
-        "CPU time of an allocation of 64 bytes and its free, of a round of the program, and of an \
-         answer of the server. In parentheses: over the allocator alone in the same round.\n"
+        "CPU time of an allocation of 64 bytes and its free, of a sampled allocation over one that \
+         is none, of a part of the program, and of an answer of the server. In parentheses: over \
+         the allocator alone, in turn with it in one process. The rows of an allocator alone are \
+         the same measurement of nothing: a figure is as good as they are near 0.\n"
     );
     let costs: Vec<Case> = cases
         .iter()
@@ -64,30 +66,25 @@ fn title(case: Case) -> String {
     match case {
         Case::Pair { threads: 1 } => "alloc and free".to_owned(),
         Case::Pair { threads } => format!("alloc and free, {threads} threads"),
+        Case::Sampled => "sampled, depth 32".to_owned(),
         Case::Churn | Case::TruthOfChurn => "JSON and B-tree".to_owned(),
         Case::Server | Case::TruthOfServer => "hyper under wrk".to_owned(),
     }
 }
 
 fn cost(figures: &Figures, case: Case, subject: &Subject) -> String {
-    let Some(ns) = figures.median(case, subject.name, case.cost()) else {
+    if !subject.takes_part(case) {
+        return "–".to_owned();
+    }
+    let median = |field| figures.median(case, subject.name, field);
+    let Some((cost, added)) = median(case.cost()).zip(median(case.added())) else {
         return "failed".to_owned();
     };
-    let cost = match case {
-        Case::Pair { .. } => format!("{ns:.2} ns"),
-        Case::Churn | Case::TruthOfChurn => format!("{:.1} ms", ns / 1e6),
-        Case::Server | Case::TruthOfServer => format!("{:.2} µs", ns / 1e3),
-    };
-    let alone = figures.median(case, subject.alone, case.cost());
-    let over = match case {
-        Case::Pair { .. } => alone.map(|alone| format!("{:+.2} ns", ns - alone)),
-        _ => figures
-            .added_percent(case, subject.name, subject.alone)
-            .map(|percent| format!("{percent:+.2} %")),
-    };
-    match over {
-        Some(over) if subject.name != subject.alone => format!("{cost} ({over})"),
-        _ => cost,
+    match case {
+        Case::Pair { .. } => format!("{cost:.2} ns ({added:+.2} ns)"),
+        Case::Sampled => format!("{cost:.0} ns"),
+        Case::Churn | Case::TruthOfChurn => format!("{:.3} ms ({added:+.2} %)", cost / 1e6),
+        Case::Server | Case::TruthOfServer => format!("{:.2} µs ({added:+.2} %)", cost / 1e3),
     }
 }
 

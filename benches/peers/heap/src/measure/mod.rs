@@ -3,10 +3,12 @@
 pub mod churn;
 mod clock;
 pub mod pair;
+mod pairs;
+pub mod sampled;
 pub mod server;
 
-/// The middle one, of an odd number of values.
-fn median(values: &mut [f64]) -> f64 {
+/// The middle one, or one of the two in the middle; not a number where there are none.
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

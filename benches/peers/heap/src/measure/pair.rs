@@ -6,34 +6,49 @@ use std::sync::Barrier;
 use std::thread;
 
 use super::clock;
+use super::pairs::{Pairs, order};
 use crate::options::Options;
+use crate::switched::set_profiled;
 use crate::{Result, Results};
 
-/// Pairs whose time is taken together: some ten milliseconds.
-const BATCH: u32 = 500_000;
+/// Allocations whose time is taken together: a few milliseconds. Samples are in it as they fall,
+/// some twelve at the default interval.
+const BATCH: u32 = 100_000;
 
 pub fn run(options: &Options) -> Result<Results> {
     let layout = Layout::from_size_align(options.size, 8)?;
-    let begin = Barrier::new(options.threads);
-    let least: Vec<f64> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..options.threads)
-            .map(|_| {
-                scope.spawn(|| {
-                    begin.wait();
-                    (0..options.count)
-                        .map(|_| batch(layout))
-                        .fold(f64::INFINITY, f64::min)
-                })
-            })
-            .collect();
+    let count = options.count;
+    // The thread that switches takes part: none is in a batch while it does.
+    let barrier = Barrier::new(options.threads + 1);
+    let costs = || {
+        let mut pairs = Pairs::default();
+        for is_profiled in order(count) {
+            barrier.wait();
+            pairs.push(is_profiled, batch(layout));
+            barrier.wait();
+        }
+        pairs.least()
+    };
+    let least: Vec<[f64; 2]> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(costs)).collect();
+        for is_profiled in order(count) {
+            set_profiled(is_profiled);
+            barrier.wait();
+            barrier.wait();
+        }
         let threads = threads.into_iter();
         threads
             .map(|thread| thread.join().expect("the thread allocates and frees"))
             .collect()
     });
-    // What others make a thread wait for only adds to its time.
-    let mean = least.iter().sum::<f64>() / least.len() as f64;
-    Ok(vec![("pair_ns", mean)])
+    let mean =
+        |which: usize| least.iter().map(|costs| costs[which]).sum::<f64>() / least.len() as f64;
+    let [pair_ns, alone_ns] = [mean(0), mean(1)];
+    Ok(vec![
+        ("pair_ns", pair_ns),
+        ("alone_ns", alone_ns),
+        ("added_ns", pair_ns - alone_ns),
+    ])
 }
 
 /// CPU time of a pair.

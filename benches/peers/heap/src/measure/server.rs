@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -14,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 
 use super::clock;
+use super::pairs::Pairs;
 use crate::options::Options;
 use crate::{Result, Results};
 
@@ -21,6 +25,11 @@ use crate::{Result, Results};
 const OBJECTS: usize = 40;
 
 const CONNECTIONS: u32 = 32;
+
+/// Long enough for thousands of answers, so short that the machine does not change meanwhile.
+const PHASE_MS: u32 = 20;
+
+static ANSWERS: AtomicU64 = AtomicU64::new(0);
 
 pub fn run(options: &Options) -> Result<Results> {
     let runtime = runtime::Builder::new_multi_thread()
@@ -32,22 +41,35 @@ pub fn run(options: &Options) -> Result<Results> {
     runtime.spawn(serve(listener));
     // One second that does not count: it opens connections, and fills caches.
     load(address, 1)?;
-    let begin_ns = clock::process_ns();
-    let load = load(address, options.seconds)?;
-    let answer_ns = (clock::process_ns() - begin_ns) as f64 / load.answers;
+    let pairs = thread::scope(|scope| {
+        let load = scope.spawn(|| load(address, options.seconds));
+        // Less than the load lasts, so that each phase has its answers.
+        let phases = (options.seconds * 1000 - 500) / PHASE_MS;
+        let pairs = Pairs::measure(phases / 2, |_| phase());
+        load.join().expect("the load ends").and(pairs)
+    })?;
     // Waits until its threads have ended, and have freed what they had.
     drop(runtime);
     #[cfg_attr(
         not(feature = "counted"),
         allow(unused_mut, reason = "there is nothing to add")
     )]
-    let mut results = vec![
-        ("answer_ns", answer_ns),
-        ("answers_per_s", load.answers / load.seconds),
-    ];
+    let mut results = pairs.results("answer_ns", "alone_ns");
     #[cfg(feature = "counted")]
     results.extend(crate::estimate::held_against_truth("hyper")?);
     Ok(results)
+}
+
+/// CPU time of an answer, over some while.
+fn phase() -> Result<f64> {
+    let now = || (clock::process_ns(), ANSWERS.load(Relaxed));
+    let (begin_ns, before) = now();
+    thread::sleep(Duration::from_millis(PHASE_MS.into()));
+    let (end_ns, after) = now();
+    match after - before {
+        0 => Err("the server answered nothing".into()),
+        answers => Ok((end_ns - begin_ns) as f64 / answers as f64),
+    }
 }
 
 async fn serve(listener: TcpListener) {
@@ -73,6 +95,7 @@ async fn answer(
     request: Request<Incoming>,
     text: Bytes,
 ) -> Result<Response<Full<Bytes>>, serde_json::Error> {
+    ANSWERS.fetch_add(1, Relaxed);
     let objects: Vec<Value> = serde_json::from_slice(&text)?;
     let names: Vec<&Value> = objects.iter().map(|object| &object["name"]).collect();
     let answer = json!({ "path": request.uri().path(), "names": names });
@@ -86,13 +109,8 @@ fn document() -> Bytes {
     Value::from(objects).to_string().into()
 }
 
-struct Load {
-    answers: f64,
-    seconds: f64,
-}
-
 /// Has wrk ask for so many seconds.
-fn load(address: SocketAddr, seconds: u32) -> Result<Load> {
+fn load(address: SocketAddr, seconds: u32) -> Result<()> {
     let output = Command::new("wrk")
         .args(["--threads", "1", "--connections", &CONNECTIONS.to_string()])
         .args(["--duration", &format!("{seconds}s")])
@@ -100,19 +118,8 @@ fn load(address: SocketAddr, seconds: u32) -> Result<Load> {
         .output()
         .map_err(|e| format!("cannot run wrk: {e}"))?;
     let said = String::from_utf8_lossy(&output.stdout);
-    let unread = || format!("wrk said \"{}\"", said.trim());
     if !output.status.success() || said.contains("Non-2xx") || said.contains("Socket errors") {
-        return Err(unread().into());
+        return Err(format!("wrk said \"{}\"", said.trim()).into());
     }
-    // "  123456 requests in 3.00s, 12.34MB read"
-    let mut words = said
-        .lines()
-        .find(|line| line.contains(" requests in "))
-        .ok_or_else(unread)?
-        .split_whitespace();
-    let answers = words.next().and_then(|n| n.parse().ok());
-    let time = words.nth(2).map(|time| time.trim_end_matches(','));
-    let seconds = time.and_then(|time| time.strip_suffix('s')?.parse().ok());
-    let (answers, seconds) = answers.zip(seconds).ok_or_else(unread)?;
-    Ok(Load { answers, seconds })
+    Ok(())
 }
