@@ -14,9 +14,14 @@ pub type Fields = BTreeMap<String, f64>;
 const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Runs a subject and reads the figures it prints; else says in a few words what became of it.
-pub fn measure(program: &Path, args: &[String]) -> Result<Fields, String> {
+pub fn measure(
+    program: &Path,
+    args: &[String],
+    environment: &[(&str, String)],
+) -> Result<Fields, String> {
     let mut child = Command::new(program)
         .args(args)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -218,7 +218,7 @@ impl Figures {
                     args.push(format!("path={}", profile.display()));
                     // The last subject's, which need not be there: this one may write none.
                     let _ = fs::remove_file(&profile);
-                    let fields = child::measure(&folders.program(subject.program()), &args);
+                    let fields = child::measure(&folders.program(subject.program()), &args, &[]);
                     if let Err(error) = &fields {
                         eprintln!("  {}: {error}", subject.name);
                     }

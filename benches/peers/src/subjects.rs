@@ -135,6 +135,14 @@ pub const SUBJECTS: &[Subject] = &[
         measured: &[Cost, Rss, Report],
     },
     Subject {
+        name: "rpprof 0.18, default (framehop)",
+        role: Role::Peer,
+        feature: "rpprof",
+        args: &[],
+        frame_pointers: false,
+        measured: ALL,
+    },
+    Subject {
         name: GPERFTOOLS,
         role: Role::Peer,
         feature: "gperftools",

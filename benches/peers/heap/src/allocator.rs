@@ -23,12 +23,16 @@ mod underneath {
 
 #[cfg(feature = "sigprof")]
 type Profiled = sigprof::heap::Allocator<underneath::Allocator>;
-#[cfg(feature = "sigprof")]
+#[cfg(feature = "rpprof")]
+type Profiled = rpprof::alloc::AllocProfiler<underneath::Allocator>;
+#[cfg(feature = "dial9")]
+type Profiled = dial9_perf_self_profile::memory_profiling::Dial9Allocator<underneath::Allocator>;
+#[cfg(any(feature = "sigprof", feature = "rpprof", feature = "dial9"))]
 const PROFILED: Profiled = Profiled::new(underneath::ALLOCATOR);
 
-#[cfg(not(feature = "sigprof"))]
+#[cfg(not(any(feature = "sigprof", feature = "rpprof", feature = "dial9")))]
 type Profiled = underneath::Allocator;
-#[cfg(not(feature = "sigprof"))]
+#[cfg(not(any(feature = "sigprof", feature = "rpprof", feature = "dial9")))]
 const PROFILED: Profiled = underneath::ALLOCATOR;
 
 #[cfg(not(feature = "counted"))]

@@ -17,7 +17,7 @@ pub type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::
 /// Named figures, units in the names.
 pub type Results = Vec<(&'static str, f64)>;
 
-const MEASUREMENTS: &str = "pair, churn, sampled or server";
+const MEASUREMENTS: &str = "pair, churn, sampled, live or server";
 
 fn main() -> ExitCode {
     match run() {
@@ -42,13 +42,12 @@ fn run() -> Result<Results> {
         .next()
         .ok_or_else(|| format!("name a measurement: {MEASUREMENTS}"))?;
     let options = options::Options::parse(args)?;
-    if let Some(interval) = options.interval {
-        profiler::set_sample_interval(interval)?;
-    }
+    profiler::start(options.interval)?;
     match measurement.as_str() {
         "pair" => measure::pair::run(&options),
         "churn" => measure::churn::run(&options),
         "sampled" => measure::sampled::run(&options),
+        "live" => measure::live::run(&options),
         "server" => measure::server::run(&options),
         other => {
             Err(format!("there is no measurement \"{other}\": name one of {MEASUREMENTS}").into())

@@ -6,7 +6,12 @@ use crate::figures::{Case, Figures};
 use crate::subjects::{Role, SUBJECTS, Subject};
 use crate::tables::ERRORS;
 
-const OVER_SYSTEM: &str = "sigprof over System";
+/// sigprof over System, which the bars are for.
+fn sigprof() -> &'static Subject {
+    let mut subjects = SUBJECTS.iter();
+    let sigprof = subjects.find(|subject| subject.role == Role::Sigprof);
+    sigprof.expect("sigprof is among the subjects")
+}
 
 /// Standard errors. One run in 15,000 is further off by chance: with three, one run of this
 /// benchmark in twenty would be.
@@ -19,6 +24,7 @@ pub fn print(cases: &[Case], figures: &Figures) -> bool {
         match case {
             Case::Pair { threads } => bars.push(pair(figures, case, threads)),
             Case::Sampled => bars.push(sampled(figures)),
+            Case::Live => bars.extend(live(figures)),
             Case::Churn => bars.push(program(figures, case, "a program of JSON and a B-tree")),
             Case::Server => bars.push(program(figures, case, "a server, each answer")),
             Case::TruthOfChurn => bars.extend(truth(figures, case, "serde_json", 0.3)),
@@ -40,7 +46,7 @@ fn pair(figures: &Figures, case: Case, threads: u32) -> Bar {
     Bar::new(
         format!("an allocation and its free over System alone, threads: {threads}"),
         "at most 2 ns",
-        figures.median(case, OVER_SYSTEM, case.added()),
+        figures.added(case, sigprof()),
         |ns| format!("{ns:+.2} ns"),
         |ns| ns <= 2.0,
     )
@@ -50,17 +56,52 @@ fn sampled(figures: &Figures) -> Bar {
     Bar::new(
         "a sampled allocation at depth 32",
         "at most 1 µs",
-        figures.median(Case::Sampled, OVER_SYSTEM, Case::Sampled.cost()),
+        figures.added(Case::Sampled, sigprof()),
         |ns| format!("{:.2} µs", ns / 1000.0),
         |ns| ns <= 1000.0,
     )
+}
+
+fn live(figures: &Figures) -> [Bar; 3] {
+    let bar = |what: &str, wanted: &str, field, unit, most: f64| {
+        Bar::new(
+            what,
+            wanted,
+            figures.median(Case::Live, sigprof().name, field),
+            move |value| format!("{value:.2} {unit}"),
+            move |value| value <= most,
+        )
+    };
+    [
+        bar(
+            "memory of 1,000,000 sampled blocks in use, beside their own",
+            "at most 150 MiB",
+            "added_mib",
+            "MiB",
+            150.0,
+        ),
+        bar(
+            "a profile of them, 10,000 stacks of 32 frames",
+            "at most 1 s",
+            "snapshot_ms",
+            "ms",
+            1000.0,
+        ),
+        bar(
+            "the longest that an allocation beside it takes",
+            "at most 1 ms",
+            "pause_ms",
+            "ms",
+            1.0,
+        ),
+    ]
 }
 
 fn program(figures: &Figures, case: Case, what: &str) -> Bar {
     Bar::new(
         format!("{what}: CPU time over System alone"),
         "at most 0.5 %",
-        figures.median(case, OVER_SYSTEM, case.added()),
+        figures.added(case, sigprof()),
         |percent| format!("{percent:+.2} %"),
         |percent| percent <= 0.5,
     )

@@ -6,13 +6,14 @@ use sigprof_peers::child::{self, Fields};
 use sigprof_peers::program::Folders;
 
 use crate::Settings;
-use crate::subjects::SUBJECTS;
+use crate::subjects::{Role, SUBJECTS, Subject};
 
 /// One measurement with its parameters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Case {
     Pair { threads: u32 },
     Sampled,
+    Live,
     Churn,
     Server,
     TruthOfChurn,
@@ -20,10 +21,11 @@ pub enum Case {
 }
 
 impl Case {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Pair { threads: 1 },
         Self::Pair { threads: 8 },
         Self::Sampled,
+        Self::Live,
         Self::Churn,
         Self::Server,
         Self::TruthOfChurn,
@@ -35,6 +37,7 @@ impl Case {
         match self {
             Self::Pair { .. } => "pair",
             Self::Sampled => "sampled",
+            Self::Live => "live",
             Self::Churn => "churn",
             Self::Server => "server",
             Self::TruthOfChurn | Self::TruthOfServer => "truth",
@@ -45,21 +48,34 @@ impl Case {
         self.measurement() == "truth"
     }
 
+    /// Bytes between two samples, where they are not the default's 512 KiB.
+    pub fn interval(self) -> Option<u64> {
+        match self {
+            // Each block.
+            Self::Sampled | Self::Live => Some(1),
+            // Many samples, so that there is little chance in the figures.
+            Self::TruthOfChurn | Self::TruthOfServer => Some(8192),
+            Self::Pair { .. } | Self::Churn | Self::Server => None,
+        }
+    }
+
     /// The figure that is a cost.
     pub fn cost(self) -> &'static str {
         match self {
             Self::Pair { .. } => "pair_ns",
-            Self::Sampled => "sampled_ns",
+            Self::Sampled => "allocation_ns",
+            Self::Live => "added_mib",
             Self::Churn | Self::TruthOfChurn => "part_ns",
             Self::Server | Self::TruthOfServer => "answer_ns",
         }
     }
 
     /// The figure that is what of the cost is the profiler's.
-    pub fn added(self) -> &'static str {
+    fn added(self) -> &'static str {
         match self {
             Self::Pair { .. } => "added_ns",
             Self::Sampled => "sampled_ns",
+            Self::Live => "added_mib",
             _ => "added_percent",
         }
     }
@@ -72,11 +88,12 @@ impl Case {
                 format!("pair threads={threads} count={count}")
             }
             Self::Sampled => format!("sampled depth=32 count={}", if quick { 10 } else { 200 }),
+            // Thousands of blocks.
+            Self::Live => format!("live count={}", if quick { 10 } else { 1000 }),
             Self::Churn => format!("churn count={}", if quick { 1 } else { 30 }),
             Self::Server => format!("server threads=2 seconds={seconds}"),
-            // Many samples, so that there is little chance in the figures.
-            Self::TruthOfChurn => "churn count=0 interval=8192".to_owned(),
-            Self::TruthOfServer => "server threads=2 interval=8192 seconds=4".to_owned(),
+            Self::TruthOfChurn => "churn count=0".to_owned(),
+            Self::TruthOfServer => "server threads=2 seconds=4".to_owned(),
         };
         args.split(' ').map(str::to_owned).collect()
     }
@@ -96,7 +113,9 @@ impl Figures {
                 eprintln!("round {round} of {}: {case:?}", settings.rounds);
                 for subject in SUBJECTS.iter().filter(|subject| subject.takes_part(case)) {
                     let program = folders.program(subject.program());
-                    let fields = child::measure(&program, &case.args(settings.quick));
+                    let mut args = case.args(settings.quick);
+                    args.extend(subject.interval(case));
+                    let fields = child::measure(&program, &args, &subject.environment(case));
                     if let Err(error) = &fields {
                         eprintln!("  {}: {error}", subject.name);
                     }
@@ -115,6 +134,21 @@ impl Figures {
     pub fn median(&self, case: Case, subject: &str, field: &str) -> Option<f64> {
         let rounds = self.rounds(case, subject);
         sigprof_peers::median(rounds.filter_map(|round| figure(round, field)).collect())
+    }
+
+    /// What of a case's cost is the subject's profiler's, in the case's unit or in percent: the
+    /// median over the rounds, in which it was measured in turn with the allocator alone. An
+    /// allocator's own profiler is held against the allocator in another process.
+    pub fn added(&self, case: Case, subject: &Subject) -> Option<f64> {
+        let Role::Apart { from, .. } = subject.role else {
+            return self.median(case, subject.name, case.added());
+        };
+        let cost = self.median(case, subject.name, case.cost())?;
+        let alone = self.median(case, from, case.cost())?;
+        Some(match case.added() {
+            "added_percent" => (cost / alone - 1.0) * 100.0,
+            _ => cost - alone,
+        })
     }
 
     /// The furthest from 0 over the rounds.

@@ -17,7 +17,7 @@ usage: heap [--quick] [--rounds N] [--only MEASUREMENT]
 
   --quick     one round of short measurements: shows that all runs, not what it costs
   --rounds N  measures everything N times and takes medians (3)
-  --only M    takes one measurement alone: pair, sampled, churn, server or truth
+  --only M    takes one measurement alone: pair, sampled, live, churn, server or truth
 
 Prints tables and bars on stdout, progress on stderr. Exits with 1 if a bar is missed.";
 

@@ -2,6 +2,7 @@
 
 pub mod churn;
 mod clock;
+pub mod live;
 pub mod pair;
 mod pairs;
 pub mod sampled;

@@ -44,9 +44,6 @@ impl Pairs {
     /// What the first costs over the second in each pair, in percent: the median. And the medians
     /// of both, by these names.
     pub fn results(self, profiled: &'static str, alone: &'static str) -> Results {
-        if std::env::var_os("RAW").is_some() {
-            eprintln!("{self:?}");
-        }
         let added = self.profiled.iter().zip(&self.alone);
         let added = added.map(|(profiled, alone)| (profiled / alone - 1.0) * 100.0);
         let added = median(added.collect());

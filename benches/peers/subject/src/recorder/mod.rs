@@ -3,6 +3,7 @@
 #[cfg(not(any(
     feature = "sigprof",
     feature = "pprof",
+    feature = "rpprof",
     feature = "gperftools",
     feature = "framehop"
 )))]
@@ -11,7 +12,7 @@ mod bare;
 mod framehop_alone;
 #[cfg(feature = "gperftools")]
 mod gperftools;
-#[cfg(feature = "pprof")]
+#[cfg(any(feature = "pprof", feature = "rpprof"))]
 mod pprof_rs;
 #[cfg(feature = "sigprof")]
 mod sigprof_cpu;
@@ -19,6 +20,7 @@ mod sigprof_cpu;
 #[cfg(not(any(
     feature = "sigprof",
     feature = "pprof",
+    feature = "rpprof",
     feature = "gperftools",
     feature = "framehop"
 )))]
@@ -27,7 +29,7 @@ pub use bare::Recording;
 pub use framehop_alone::Recording;
 #[cfg(feature = "gperftools")]
 pub use gperftools::Recording;
-#[cfg(feature = "pprof")]
+#[cfg(any(feature = "pprof", feature = "rpprof"))]
 pub use pprof_rs::Recording;
 #[cfg(feature = "sigprof")]
 pub use sigprof_cpu::Recording;

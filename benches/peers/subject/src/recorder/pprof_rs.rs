@@ -1,8 +1,12 @@
-//! pprof-rs: the unwinder is the one that the binary was built with.
+//! pprof-rs, or its fork rpprof: the unwinder is the one that the binary was built with.
 
 use std::fs::File;
 use std::io::Write as _;
 
+#[cfg(feature = "pprof")]
+use ::pprof;
+#[cfg(feature = "rpprof")]
+use ::rpprof as pprof;
 use pprof::protos::Message as _;
 use pprof::{Frames, ProfilerGuard, ProfilerGuardBuilder};
 
