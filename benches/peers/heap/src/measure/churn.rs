@@ -37,19 +37,24 @@ pub fn run(options: &Options) -> Result<Results> {
 
 /// Two rounds at a time, one with the profiler and one without, in turn by a part each, of a
 /// millisecond or so: both have as much memory in use, and what is compared is next to each other.
+/// A pair is all parts of both: in most of them no sample is taken, which a median would be of.
 fn rounds(options: &Options, path: &Path) -> Result<Results> {
     let mut pairs = Pairs::default();
     for count in 0..=options.count {
         let mut rounds = [Round::read(path)?, Round::read(path)?];
+        let mut costs = [0.0; 2];
         for is_profiled in order(4 * PARTS as u32) {
             set_profiled(is_profiled);
             let begin_ns = clock::thread_ns();
             // Which of the two has the profiler takes turns, as their memory is not the same.
             let which = (u32::from(is_profiled) + count) % 2;
             rounds[which as usize].work()?;
-            let cost = (clock::thread_ns() - begin_ns) as f64;
-            // The first round does not count: it has the allocator take memory from the system.
-            if count > 0 {
+            costs[usize::from(is_profiled)] += (clock::thread_ns() - begin_ns) as f64;
+        }
+        // The first round does not count: it has the allocator take memory from the system.
+        if count > 0 {
+            for is_profiled in [false, true] {
+                let cost = costs[usize::from(is_profiled)] / f64::from(4 * PARTS as u32);
                 pairs.push(is_profiled, cost);
             }
         }
