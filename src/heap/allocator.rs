@@ -22,7 +22,7 @@ use crate::sys::arch::Registers;
 ///
 /// Each block goes to `A` and back as it is: nothing is added to it, and its layout is not changed.
 /// An allocation that is not sampled costs a subtraction and a branch more, and a free a look at a
-/// byte.
+/// word.
 #[derive(Debug, Default)]
 pub struct Allocator<A = System>(A);
 

@@ -175,6 +175,11 @@ pub(super) fn position() -> Position {
     })
 }
 
+/// The number of the calling thread, which no other has.
+pub(super) fn thread_number() -> u32 {
+    THREAD.with(Thread::number)
+}
+
 impl Position {
     /// How many bytes a thread has allocated since it was at another position; `None` where that
     /// is of another thread.

@@ -18,10 +18,11 @@ pub(super) struct Birth {
 }
 
 impl Birth {
-    /// That of a block which the calling thread has just allocated.
-    pub(super) fn now() -> Self {
+    /// That of a block which the calling thread has just allocated, at this time by the monotonic
+    /// clock.
+    pub(super) fn at(time_ns: u64) -> Self {
         Self {
-            time_ns: Clock::MONOTONIC.now_ns().unwrap_or(0),
+            time_ns,
             position: countdown::position(),
         }
     }

@@ -5,6 +5,7 @@ use super::lifetimes::Birth;
 use super::live::{self, Sample};
 use super::{countdown, filter, forks, sites, stack, watch};
 use crate::sys::arch::Registers;
+use crate::sys::clock::Clock;
 use crate::sys::signal::ErrnoGuard;
 
 /// Counts a block that was not counted down, on the way back from the allocator's function with
@@ -21,11 +22,12 @@ pub(super) fn allocated(registers: Registers, block: *const u8, size: usize) {
         if !forks::is_whole() {
             return;
         }
+        let now_ns = Clock::MONOTONIC.now_ns().unwrap_or(0);
         let count = |stack: &[u64]| sites::count_allocated(stack, size, mean);
-        let Some(site) = stack::walk(registers, count).flatten() else {
+        let Some(site) = stack::walk(registers, now_ns, count).flatten() else {
             return;
         };
-        let birth = Birth::now();
+        let birth = Birth::at(now_ns);
         put_in(block, Sample { site, size, birth });
     });
     watch::wait_at_last_stop();

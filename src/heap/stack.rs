@@ -7,25 +7,25 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use super::countdown::without_samples;
+use super::countdown::{self, without_samples};
 use crate::aggregate::Layouts;
 use crate::ring::MAX_DEPTH;
 use crate::sys::arch::Registers;
-use crate::sys::clock::Clock;
 use crate::sys::fork::try_holding_off_forks;
 use crate::sys::fork_mutex::{ForkMutex, Held};
 use crate::sys::maps::Maps;
 use crate::sys::modules::{self, Generation};
 use crate::sys::stack::Stack;
-use crate::sys::thread::current_tid;
+use crate::sys::thread::{current_tid, thread_pointer};
 use crate::sys::thread_stack::BoundsPlace;
 use crate::unwind::{Cache, Snapshot, StopReason, Subject};
 
 /// How many threads can walk at once. Others wait for microseconds.
 const BENCHES: usize = 32;
 
-/// Between two looks whether modules have come or gone, in nanoseconds.
-const LOOK_SPACING_NS: u64 = 10_000_000;
+/// Between two looks whether modules have come or gone, in nanoseconds. A look takes some
+/// microseconds; a stack that leads through a module which has come since has the next one at once.
+const LOOK_SPACING_NS: u64 = 100_000_000;
 
 /// Between two snapshots for the sake of stacks that end too early although no module has come: a
 /// just-in-time compiler's code is in no list of the loader's.
@@ -58,6 +58,8 @@ static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicI32 = AtomicI32::new(0);
 /// One more than the place of the bounds of threads' stacks; 0 while that is not known.
 static BOUNDS: AtomicUsize = AtomicUsize::new(0);
+/// The control block of the main thread, whose stack is known from the maps; 0 until it walks.
+static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
 /// How many threads may still be asked for it.
 static TRIES_FOR_BOUNDS: AtomicU32 = AtomicU32::new(8);
 
@@ -180,6 +182,7 @@ impl Tools {
 /// Makes ready for the first walk.
 pub(super) fn begin() {
     PID.store(std::process::id() as i32, Ordering::Relaxed);
+    MAIN_THREAD.store(0, Ordering::Relaxed);
 }
 
 /// Goes on in a forked child, which has no other threads.
@@ -197,14 +200,18 @@ pub(super) fn begin_in_child() {
 }
 
 /// Calls `count` with the stack that leads to these registers: a word with the layout and how the
-/// stack ended, and then return addresses, beginning with that of the frame of the registers.
+/// stack ended, and then return addresses, beginning with that of the frame of the registers. The
+/// time is that of the monotonic clock.
 ///
 /// Called within [`without_samples`].
-pub(super) fn walk<T>(registers: Registers, count: impl FnOnce(&[u64]) -> T) -> Option<T> {
+pub(super) fn walk<T>(
+    registers: Registers,
+    now_ns: u64,
+    count: impl FnOnce(&[u64]) -> T,
+) -> Option<T> {
     find_bounds();
     let mut count = Some(count);
     let mut work = |tools: &mut Tools| {
-        let now_ns = Clock::MONOTONIC.now_ns().unwrap_or(0);
         if now_ns >= NEXT_LOOK_NS.load(Ordering::Relaxed) {
             look(now_ns, false);
         }
@@ -227,7 +234,7 @@ pub(super) fn walk<T>(registers: Registers, count: impl FnOnce(&[u64]) -> T) -> 
         }
         Some(count.take()?(&tools.words[..depth]))
     };
-    let first = (std::ptr::from_ref(&registers).addr() >> 12) % BENCHES;
+    let first = countdown::thread_number() as usize % BENCHES;
     loop {
         for i in 0..BENCHES {
             let bench = &BENCHES_OF_ALL[(first + i) % BENCHES];
@@ -316,8 +323,12 @@ fn find_bounds() {
     if BOUNDS.load(Ordering::Relaxed) != 0 || TRIES_FOR_BOUNDS.load(Ordering::Relaxed) == 0 {
         return;
     }
-    // The main thread's stack is known from the maps.
+    let thread = thread_pointer();
+    if thread == MAIN_THREAD.load(Ordering::Relaxed) {
+        return;
+    }
     if current_tid() == PID.load(Ordering::Relaxed) {
+        MAIN_THREAD.store(thread, Ordering::Relaxed);
         return;
     }
     match BoundsPlace::find() {
