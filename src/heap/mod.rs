@@ -27,6 +27,12 @@
 //! as freed, and as allocated with its new size. The label `bytes` says how large the blocks of a
 //! sample are.
 //!
+//! # Two versions in one program
+//!
+//! The version whose [`Allocator`] is the `#[global_allocator]` has the profile; functions of the
+//! other one return an error that says so. A program wraps its allocator once: an [`Allocator`] over
+//! that of another version would wait for a lock for ever, and one over its like counts twice.
+//!
 //! # A forked child
 //!
 //! goes on with a copy of its parent's profile. One that was made without the C library's `fork`,
@@ -63,8 +69,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 
 /// Why there is no profile where no [`Allocator`] has given anything out.
-pub(crate) const NOT_INSTALLED: &str =
-    "the program's #[global_allocator] is no sigprof::heap::Allocator";
+pub(crate) const NOT_INSTALLED: &str = concat!(
+    "the program's #[global_allocator] is no sigprof::heap::Allocator of sigprof ",
+    env!("CARGO_PKG_VERSION")
+);
 
 /// Bytes between two samples, on average: 512 KiB unless it was set. 1 stands for a sample of every
 /// block, 0 for none.
