@@ -52,6 +52,9 @@
 //!
 //! `heap` adds heap profiles, over any allocator (`heap::Allocator`).
 //!
+//! `contention` adds profiles of who waits for locks, with no change to the program's source
+//! (`contention::watch_process`).
+//!
 //! `http` adds the endpoints that `go tool pprof`, `google-pprof` and their like ask a running
 //! program for profiles (`http::serve`, `http::router`).
 
@@ -78,6 +81,8 @@ pub mod profile;
 
 mod aggregate;
 
+mod capture;
+
 mod slots;
 
 pub mod label;
@@ -97,6 +102,9 @@ mod env;
 
 #[cfg(feature = "heap")]
 pub mod heap;
+
+#[cfg(feature = "contention")]
+pub mod contention;
 
 #[cfg(feature = "capi")]
 pub mod capi;

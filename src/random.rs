@@ -22,7 +22,7 @@ impl Random {
     }
 
     /// The same numbers for the same seed.
-    #[cfg(feature = "heap")]
+    #[cfg(any(feature = "contention", feature = "heap"))]
     pub(crate) fn of_seed(seed: u64) -> Self {
         Self { seed }
     }

@@ -1,4 +1,4 @@
-//! The flusher thread: named `sigprof`, deaf to signals, asleep most of the time.
+//! A flusher thread: named after sigprof, deaf to signals, asleep most of the time.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -18,14 +18,14 @@ pub(crate) struct Flusher {
 const STACK_BYTES: usize = 256 * 1024;
 
 impl Flusher {
-    /// Starts a thread that runs `work`, which returns when it is told to stop. Does not wait for
+    /// Starts a thread of this name that runs `work`, which returns when it is told to stop. Does not wait for
     /// the thread: within `dlopen`, as in a constructor of a library, the calling thread holds the
     /// loader's lock, which a new thread takes where it touches a thread-local of that library.
-    pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         // Blocked before the thread exists, so that no signal of the host's can ever land on it.
         let thread = signal::with_signals_blocked(|| {
             std::thread::Builder::new()
-                .name("sigprof".into())
+                .name(name.into())
                 .stack_size(STACK_BYTES)
                 .spawn(move || {
                     let _own = OwnThread::begin();

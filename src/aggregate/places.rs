@@ -5,8 +5,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::Layouts;
+#[cfg(any(feature = "contention", feature = "heap"))]
+use crate::profile::SliceTable;
 use crate::profile::{Function, Line, Location, LocationId, Mapping, MappingId, Profile};
 use crate::sys::modules::{Object, Segment};
+#[cfg(any(feature = "contention", feature = "heap"))]
+use crate::unwind::StopReason;
 
 /// Addresses to locations, each once.
 #[derive(Debug)]
@@ -108,4 +112,28 @@ impl NamedFrames {
             })
         })
     }
+}
+
+/// The locations of stacks of callers, by their numbers. Each stack is a word with its layout and,
+/// in the upper half, how it ended; and then return addresses.
+#[cfg(any(feature = "contention", feature = "heap"))]
+pub(crate) fn locate_callers(
+    profile: &mut Profile,
+    layouts: &Layouts,
+    stacks: &SliceTable<u64>,
+) -> Vec<Vec<LocationId>> {
+    let mut places = Places::new(profile, layouts);
+    let mut ends = NamedFrames::default();
+    let mut of_stack = |words: &[u64]| {
+        let (&first, addresses) = words.split_first().unwrap_or((&0, &[]));
+        let (layout, ended) = (first as u32, StopReason::from_u8((first >> 32) as u8));
+        // Return addresses all of them: one less is inside of the call.
+        let mut stack: Vec<_> = (addresses.iter())
+            .map(|address| places.locate(profile, layout, address.wrapping_sub(1)))
+            .collect();
+        // So that a part of a stack never looks like a whole one.
+        stack.extend(super::build::why_truncated(ended).map(|why| ends.of(profile, why)));
+        stack
+    };
+    stacks.iter().map(&mut of_stack).collect()
 }

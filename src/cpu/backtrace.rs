@@ -20,13 +20,17 @@ pub(crate) fn backtrace<T>(registers: Registers, see: impl FnOnce(&[u64]) -> T) 
         return None;
     }
     let recorder = owner.recorder()?;
-    let epoch = recorder.snapshot.epoch();
+    let epoch = recorder.capture.snapshot.epoch();
     let mut see = Some(see);
     let mut seen = None;
     // A handler that came while the bench's stack is used would run on that stack.
     with_signals_blocked(|| {
         // The lane is held for its epoch and its bench; no record is written.
-        let claim = recorder.rack.claim(current_tid() as u32, epoch, 0).ok()?;
+        let claim = recorder
+            .capture
+            .rack
+            .claim(current_tid() as u32, epoch, 0)
+            .ok()?;
         // As in the handler: a stop that began before the claim is seen here, and a later one
         // waits.
         if owner.recording.load(Ordering::Relaxed) != recording {
@@ -34,9 +38,9 @@ pub(crate) fn backtrace<T>(registers: Registers, see: impl FnOnce(&[u64]) -> T) 
         }
         // SAFETY: the claim carries the epoch that was read before it, and lives until the end of
         // this closure.
-        let snapshot = unsafe { recorder.snapshot.get() }?;
-        let bench = recorder.bench(&claim)?;
-        let subject = recorder.subject();
+        let snapshot = unsafe { recorder.capture.snapshot.get() }?;
+        let bench = recorder.capture.bench(&claim)?;
+        let subject = recorder.capture.subject();
         // SAFETY: the claim is held; unwinding and `see` return.
         unsafe {
             bench.work(|cache| {

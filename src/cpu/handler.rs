@@ -275,16 +275,16 @@ impl Sample<'_> {
             counters.sent.fetch_add(1, Ordering::Relaxed);
         }
         let words = RecordWriter::words(recorder.max_depth.load(Ordering::Relaxed));
-        let epoch = recorder.snapshot.epoch();
-        let claim = recorder.rack.claim(hint, epoch, words);
-        if recorder.rack.is_crowded() {
-            recorder.doorbell.wake_once();
+        let epoch = recorder.capture.snapshot.epoch();
+        let claim = recorder.capture.rack.claim(hint, epoch, words);
+        if recorder.capture.rack.is_crowded() {
+            recorder.capture.doorbell.wake_once();
         }
         let mut claim = match claim {
             Ok(claim) => claim,
             Err(refused) => {
                 if refused == Refused::LaneFull {
-                    recorder.doorbell.wake_once();
+                    recorder.capture.doorbell.wake_once();
                 }
                 self.put_off(recorder, counters, refused, weight);
                 return;
@@ -306,14 +306,13 @@ impl Sample<'_> {
         }
         // SAFETY: the claim carries the epoch that was read before it, and lives until the end of
         // this function.
-        let snapshot = unsafe { recorder.snapshot.get() };
-        let (Some(snapshot), Some(bench)) = (snapshot, recorder.bench(&claim)) else {
+        let snapshot = unsafe { recorder.capture.snapshot.get() };
+        let (Some(snapshot), Some(bench)) = (snapshot, recorder.capture.bench(&claim)) else {
             self.put_off(recorder, counters, Refused::NoLane, weight);
             return;
         };
         let caught_up = self.catch_up(counters);
         let weight = weight + u64::from(caught_up);
-        let subject = recorder.subject();
         let writer = RecordWriter {
             source: self.source,
             weight: self.weight.saturating_add(caught_up),
@@ -327,25 +326,14 @@ impl Sample<'_> {
             bench.work(|cache| {
                 let is_urgent = claim.write(words, |space| {
                     writer.write(space, |frames| {
-                        let unwound = snapshot.unwind(registers, subject, cache, frames);
-                        if unwound.unknown_stack {
-                            recorder.is_stale.store(true, Ordering::Relaxed);
-                        }
-                        // Code that was loaded a moment ago, or a stack in a place where a shorter
-                        // one was; the flusher, which may be in a long sleep, finds out.
-                        if unwound.reason.may_be_outdated()
-                            && !recorder.met_unknown_code.swap(true, Ordering::Relaxed)
-                        {
-                            recorder.doorbell.wake_once();
-                        }
-                        (unwound.depth, unwound.reason)
+                        (recorder.capture).unwind(snapshot, registers, cache, frames)
                     })
                 });
                 match is_urgent {
                     Some(is_urgent) => {
                         counters.written.fetch_add(weight, Ordering::Relaxed);
                         if is_urgent {
-                            recorder.doorbell.wake_once();
+                            recorder.capture.doorbell.wake_once();
                         }
                     }
                     // There was room when the lane was claimed, and only the holder of the claim
@@ -596,11 +584,15 @@ mod tests {
         let take_all_lanes = || {
             let mut claims = Vec::new();
             while claims.len() < MOST_LANES {
-                match recorder.rack.claim(0, recorder.snapshot.epoch(), 1) {
+                match recorder
+                    .capture
+                    .rack
+                    .claim(0, recorder.capture.snapshot.epoch(), 1)
+                {
                     Ok(claim) => claims.push(claim),
                     Err(refused) => {
                         assert_eq!(refused, Refused::NoLane);
-                        recorder.doorbell.wake_once();
+                        recorder.capture.doorbell.wake_once();
                         std::thread::sleep(Duration::from_millis(1));
                     }
                 }

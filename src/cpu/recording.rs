@@ -185,8 +185,8 @@ impl Recording {
         // Held until the clocks run, so that the flusher's first turn comes after this thread's
         // scan.
         let mut collector = self.shared.collector.lock();
-        let flusher = Flusher::spawn(move || {
-            recorder.find_bounds();
+        let flusher = Flusher::spawn("sigprof", move || {
+            recorder.capture.find_bounds();
             while !shared.is_over.load(Ordering::Acquire) {
                 let mut collector = shared.collector.lock();
                 let wait = collector.turn();
@@ -195,7 +195,7 @@ impl Recording {
                 if is_lost {
                     drop(shared.process_timer.lock().take());
                 }
-                recorder.doorbell.wait(wait);
+                recorder.capture.doorbell.wait(wait);
             }
         })
         .map_err(os("could not start the profiler's thread"))?;
@@ -314,15 +314,15 @@ impl Recording {
         self.owner.recording.store(0, Ordering::SeqCst);
         // Only now, since the books of the end hold the time of the flusher's thread.
         self.shared.is_over.store(true, Ordering::Release);
-        self.recorder.doorbell.wake_once();
+        self.recorder.capture.doorbell.wake_once();
         if let Some(flusher) = self.flusher.lock().take() {
             flusher.join();
         }
         let deadline = Instant::now() + HANDLERS_LEAVE_WITHIN;
-        let mut in_flight = self.recorder.rack.oldest_epoch().is_some();
+        let mut in_flight = self.recorder.capture.rack.oldest_epoch().is_some();
         while in_flight && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
-            in_flight = self.recorder.rack.oldest_epoch().is_some();
+            in_flight = self.recorder.capture.rack.oldest_epoch().is_some();
         }
         let mut collector = self.shared.collector.lock();
         if in_flight {

@@ -7,13 +7,12 @@ use hashbrown::hash_map::Entry;
 use super::peak::Reader;
 use super::sites::{Blocks, Counted, Site};
 use super::{countdown, plumbing, sites, stack};
-use crate::aggregate::{NamedFrames, Places, why_truncated};
+use crate::aggregate::locate_callers;
 use crate::format::unsampled;
 use crate::profile::{Label, LabelValue, LocationId, Profile, SliceTable, StringId, ValueType};
 #[cfg(feature = "symbolize")]
 use crate::symbolize;
 use crate::sys::clock::Clock;
-use crate::unwind::StopReason;
 
 const ALLOCATED: [ValueType; 2] = [
     ValueType::fixed("alloc_objects", "count"),
@@ -164,7 +163,7 @@ impl<const N: usize> Rows<N> {
         profile.drop_frames = plumbing::drop_frames();
 
         // After the stacks: what they lead through was noticed before they were walked.
-        let stacks = locate(&mut profile, &self.stacks);
+        let stacks = locate_callers(&mut profile, &stack::layouts(), &self.stacks);
         #[cfg(feature = "symbolize")]
         symbolize::add_names(&mut profile);
         let is_plumbing = plumbing::take_off(&mut profile);
@@ -226,23 +225,4 @@ fn label(key: StringId, value: u64, unit: StringId) -> Label {
         unit,
     };
     Label { key, value }
-}
-
-/// The locations of stacks, by their numbers.
-fn locate(profile: &mut Profile, stacks: &SliceTable<u64>) -> Vec<Vec<LocationId>> {
-    let layouts = stack::layouts();
-    let mut places = Places::new(profile, &layouts);
-    let mut ends = NamedFrames::default();
-    let mut of_stack = |words: &[u64]| {
-        let (&first, addresses) = words.split_first().unwrap_or((&0, &[]));
-        let (layout, ended) = (first as u32, StopReason::from_u8((first >> 32) as u8));
-        // Return addresses all of them: one less is inside of the call.
-        let mut stack: Vec<_> = (addresses.iter())
-            .map(|address| places.locate(profile, layout, address.wrapping_sub(1)))
-            .collect();
-        // So that a part of a stack never looks like a whole one.
-        stack.extend(why_truncated(ended).map(|why| ends.of(profile, why)));
-        stack
-    };
-    stacks.iter().map(&mut of_stack).collect()
 }

@@ -22,6 +22,8 @@ mod words;
 mod models;
 
 pub(crate) use lane::{Claim, Lane};
+#[cfg(feature = "contention")]
+pub(crate) use record::WaitWriter;
 pub(crate) use record::{MAX_DEPTH, Record, RecordWriter, Source};
 
 use std::sync::OnceLock;

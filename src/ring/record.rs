@@ -7,6 +7,9 @@
 //! word 3   the thread's labels: an address, 0 for none
 //! word 4…  frames, leaf first: the interrupted pc, then return addresses as they are
 //! ```
+//!
+//! A wait for a lock lies there in the same way, with the nanoseconds that it took in word 1, and
+//! the mean that it was sampled with in word 3.
 
 use crate::unwind::StopReason;
 
@@ -81,6 +84,18 @@ impl<'r> Record<'r> {
         self.words[3]
     }
 
+    /// Nanoseconds that a wait took.
+    #[cfg(feature = "contention")]
+    pub(crate) fn waited_ns(self) -> u64 {
+        self.words[1]
+    }
+
+    /// The mean that a wait was sampled with, in nanoseconds.
+    #[cfg(feature = "contention")]
+    pub(crate) fn mean_ns(self) -> u64 {
+        self.words[3]
+    }
+
     /// The call chain, leaf first.
     pub(crate) fn frames(self) -> &'r [u64] {
         &self.words[HEADER_WORDS..]
@@ -113,22 +128,53 @@ impl RecordWriter {
         space: &mut [u64],
         unwind: impl FnOnce(&mut [u64]) -> (usize, StopReason),
     ) -> usize {
-        let Some((header, frames)) = space.split_at_mut_checked(HEADER_WORDS) else {
-            return 0;
-        };
-        let (depth, reason) = unwind(frames);
-        let len = HEADER_WORDS + depth;
-        if let [first, second, third, fourth] = header {
-            *first = len as u64
-                | (reason as u64) << 16
-                | (self.source as u64) << 24
-                | u64::from(self.weight) << 32;
-            *second = u64::from(self.thread_serial) | u64::from(self.tid as u32) << 32;
-            *third = u64::from(self.epoch);
-            *fourth = self.labels;
-        }
-        len
+        let header = [
+            (self.source as u64) << 24 | u64::from(self.weight) << 32,
+            u64::from(self.thread_serial) | u64::from(self.tid as u32) << 32,
+            u64::from(self.epoch),
+            self.labels,
+        ];
+        write(header, space, unwind)
     }
+}
+
+/// What is known of a wait for a lock besides its stack.
+#[cfg(feature = "contention")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitWriter {
+    pub(crate) waited_ns: u64,
+    pub(crate) mean_ns: u64,
+    pub(crate) epoch: u32,
+}
+
+#[cfg(feature = "contention")]
+impl WaitWriter {
+    /// As [`RecordWriter::write`]. *Async-signal-safe* if `unwind` is.
+    pub(crate) fn write(
+        self,
+        space: &mut [u64],
+        unwind: impl FnOnce(&mut [u64]) -> (usize, StopReason),
+    ) -> usize {
+        let header = [0, self.waited_ns, u64::from(self.epoch), self.mean_ns];
+        write(header, space, unwind)
+    }
+}
+
+/// Writes a record with this header, of whose first word the length and how the stack ended are
+/// missing.
+fn write(
+    [first, second, third, fourth]: [u64; HEADER_WORDS],
+    space: &mut [u64],
+    unwind: impl FnOnce(&mut [u64]) -> (usize, StopReason),
+) -> usize {
+    let Some((header, frames)) = space.split_first_chunk_mut() else {
+        return 0;
+    };
+    let (depth, reason) = unwind(frames);
+    let len = HEADER_WORDS + depth;
+    let first = first | len as u64 | (reason as u64) << 16;
+    *header = [first, second, third, fourth];
+    len
 }
 
 #[cfg(test)]

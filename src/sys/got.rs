@@ -38,27 +38,27 @@ use super::protections::Protections;
 
 /// What a walk came to.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Modules with a word that leads to the replacement.
-    pub(super) modules: usize,
+    pub(crate) modules: usize,
     /// Some module was not relocated yet.
-    pub(super) is_pending: bool,
+    pub(crate) is_pending: bool,
 }
 
 /// A function, and the one that stands in for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Replacement {
-    pub(super) name: &'static [u8],
+pub(crate) struct Replacement {
+    pub(crate) name: &'static [u8],
     /// Its address.
-    pub(super) function: usize,
-    pub(super) stand_in: usize,
+    pub(crate) function: usize,
+    pub(crate) stand_in: usize,
 }
 
 /// The address of the function `name` in the first module that defines it.
 ///
 /// Not by asking `dlsym`: in an executable at a fixed address that can answer the executable's own
 /// stub, which calls through the very word that is about to be replaced.
-pub(super) fn definition(name: &[u8]) -> Option<usize> {
+pub(crate) fn definition(name: &[u8]) -> Option<usize> {
     let mut found = None;
     iterate(&mut |info| {
         // SAFETY: the loader passes its own list, and holds its lock until the callback returns.
@@ -80,7 +80,7 @@ fn next_walk() -> usize {
 
 /// Replaces the function in all modules that are relocated. `generation` was taken before `maps`
 /// were read; `None` if the list has changed since.
-pub(super) fn replace(what: Replacement, generation: Generation, maps: &Maps) -> Option<Outcome> {
+pub(crate) fn replace(what: Replacement, generation: Generation, maps: &Maps) -> Option<Outcome> {
     let protections = Protections::new(maps);
     let page = page_bytes();
     let walk = next_walk();
@@ -112,7 +112,7 @@ pub(super) fn replace(what: Replacement, generation: Generation, maps: &Maps) ->
         true
     });
     is_whole.then(|| {
-        Original::forget_unseen(walk);
+        Original::forget_unseen(walk, what.stand_in);
         outcome
     })
 }
@@ -176,7 +176,7 @@ fn replace_in(
         };
     }
     // Before the word changes: whoever finds the stand-in there finds the original as well.
-    let Some(original) = Original::keep(slot, value, protection) else {
+    let Some(original) = Original::keep(slot, value, what.stand_in, protection) else {
         return Slotted::Left;
     };
     // SAFETY: as above, and its page has this protection.
@@ -190,7 +190,7 @@ fn replace_in(
 
 /// Puts back what was replaced, in the modules that are still there. A word that leads to something
 /// else by now is left: a wrapper was put on top, or the function was looked up meanwhile.
-pub(super) fn restore(name: &'static [u8], stand_in: usize) {
+pub(crate) fn restore(name: &'static [u8], stand_in: usize) {
     // Without the maps, by what they were when the word was replaced. A word that holds the
     // stand-in is of a module that was there before they were read, so they are true of it.
     let protections = Maps::read().ok().map(|maps| Protections::new(&maps));
@@ -224,7 +224,7 @@ pub(super) fn restore(name: &'static [u8], stand_in: usize) {
         }
         true
     });
-    Original::forget_unseen(walk);
+    Original::forget_unseen(walk, stand_in);
 }
 
 /// A word of a module, which its threads read at any moment.

@@ -35,7 +35,7 @@ pub(crate) mod fork;
 #[cfg(feature = "heap")]
 pub(crate) mod fork_mutex;
 pub(crate) mod futex;
-mod got;
+pub(crate) mod got;
 mod image;
 #[cfg(feature = "capi")]
 pub(crate) mod libgcc;

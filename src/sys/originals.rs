@@ -22,6 +22,8 @@ pub(super) struct Original {
     /// Where the word is; 0 in a place that is free.
     slot: AtomicUsize,
     value: AtomicUsize,
+    /// What stands there instead.
+    stand_in: AtomicUsize,
     /// What its page's protection was.
     protection: AtomicI32,
     /// The walk that came by last.
@@ -33,6 +35,7 @@ impl Original {
         Self {
             slot: AtomicUsize::new(0),
             value: AtomicUsize::new(0),
+            stand_in: AtomicUsize::new(0),
             protection: AtomicI32::new(0),
             walk: AtomicUsize::new(0),
         }
@@ -48,6 +51,7 @@ impl Original {
     pub(super) fn keep(
         slot: usize,
         value: usize,
+        stand_in: usize,
         protection: libc::c_int,
     ) -> Option<&'static Self> {
         let place = Self::of(slot).or_else(|| Self::of(0)).or_else(|| {
@@ -56,6 +60,7 @@ impl Original {
             Some(next)
         })?;
         place.value.store(value, Ordering::Relaxed);
+        place.stand_in.store(stand_in, Ordering::Relaxed);
         place.protection.store(protection, Ordering::Relaxed);
         place.slot.store(slot, Ordering::Relaxed);
         Some(place)
@@ -78,9 +83,11 @@ impl Original {
         self.slot.store(0, Ordering::Relaxed);
     }
 
-    /// Forgets the words that a whole walk did not come by: their modules are gone.
-    pub(super) fn forget_unseen(walk: usize) {
+    /// Forgets the words of this stand-in that a whole walk did not come by: their modules are
+    /// gone.
+    pub(super) fn forget_unseen(walk: usize, stand_in: usize) {
         places()
+            .filter(|p| p.stand_in.load(Ordering::Relaxed) == stand_in)
             .filter(|p| p.walk.load(Ordering::Relaxed) != walk)
             .for_each(Self::forget);
     }

@@ -43,7 +43,7 @@ pub(crate) fn note_own() {
 }
 
 /// Whether the calling thread is one of the profiler's own.
-#[cfg(feature = "heap")]
+#[cfg(any(feature = "contention", feature = "heap"))]
 pub(crate) fn is_own() -> bool {
     IS_OWN.get()
 }

@@ -272,6 +272,12 @@ impl ErrnoGuard {
         // SAFETY: the C library's errno of this thread.
         Self(unsafe { *libc::__errno_location() })
     }
+
+    /// What errno was, and will be again.
+    #[cfg(feature = "contention")]
+    pub(crate) fn value(&self) -> libc::c_int {
+        self.0
+    }
 }
 
 impl Drop for ErrnoGuard {

@@ -216,7 +216,7 @@ fn begin(serial: u32) -> bool {
     });
     #[cfg(test)]
     tests::dawdle(&tests::BEFORE_TELLING_NS);
-    let Err(untold) = births.tell(recording, born, &recorder.doorbell) else {
+    let Err(untold) = births.tell(recording, born, &recorder.capture.doorbell) else {
         return true;
     };
     // A scan, perhaps of a later recording, finds the thread.
@@ -272,7 +272,7 @@ fn end() {
     // Where that cannot be told, a scan misses the thread.
     let _ = recorder
         .births
-        .tell(recording, Event::Ended(ended), &recorder.doorbell);
+        .tell(recording, Event::Ended(ended), &recorder.capture.doorbell);
 }
 
 /// A clock for a thread with a slot.

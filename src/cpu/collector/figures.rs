@@ -74,7 +74,7 @@ impl Collector {
         build(
             &self.table,
             stretch.sums,
-            &self.layouts,
+            self.publisher.layouts(),
             self,
             &audit.unseen,
             recorded,
@@ -211,7 +211,7 @@ impl Collector {
                 + self.table.size_bytes()
                 + self.threads.size_bytes()
                 + self.wall.as_ref().map_or(0, Wall::size_bytes)
-                + self.snapshot_bytes) as u64,
+                + self.publisher.size_bytes()) as u64,
         }
     }
 }

@@ -23,15 +23,16 @@ use super::recorder::Recorder;
 use super::stats::Stats;
 use super::threads::Threads;
 use super::wall::Wall;
-use crate::aggregate::{Layouts, Stack, StackTable, State, Tag, Weight};
+use crate::aggregate::{Stack, StackTable, State, Tag, Weight};
+use crate::capture::Publisher;
 use crate::label::Interned;
 use crate::ring::Source;
 use crate::sys::clock::Clock;
 use crate::sys::maps::Maps;
-use crate::sys::modules::{self, Generation};
+use crate::sys::modules::Generation;
 use crate::sys::signal::is_installed;
 use crate::sys::thread_hook::ThreadHook;
-use crate::unwind::{Snapshot, StopReason};
+use crate::unwind::StopReason;
 pub(super) use moment::Moment;
 use totals::Totals;
 #[cfg(feature = "http")]
@@ -86,16 +87,12 @@ pub(super) struct Collector {
     is_user_only: bool,
     table: StackTable,
     labels: Interned,
-    layouts: Layouts,
     /// Periods of the clocks in the table, without what the program sent.
     ticks: u64,
     /// Ticks that the program sent, in the table.
     sent: u64,
     truncated: [u64; StopReason::ALL.len()],
-    generation: Generation,
-    /// Snapshots that were replaced, with the last epoch they can be read in.
-    retired: Vec<(Box<Snapshot>, u32)>,
-    snapshot_bytes: usize,
+    publisher: Publisher,
     last_turn: Instant,
     next_refresh: Instant,
     next_code_refresh: Instant,
@@ -137,13 +134,10 @@ impl Collector {
             maps_at_start: None,
             table: StackTable::default(),
             labels: Interned::default(),
-            layouts: Layouts::default(),
             ticks: 0,
             sent: 0,
             truncated: [0; StopReason::ALL.len()],
-            generation: Generation::now(),
-            retired: Vec::new(),
-            snapshot_bytes: 0,
+            publisher: Publisher::new(&recorder.capture),
             // The first turn finds what began while the recording did.
             last_turn: now.checked_sub(RESTING_TURN).unwrap_or(now),
             next_refresh: now,
@@ -158,7 +152,7 @@ impl Collector {
             handler_replaced: false,
         };
         let maps = collector.refresh()?;
-        collector.maps_at_start = Some((collector.generation, maps));
+        collector.maps_at_start = Some((collector.publisher.generation(), maps));
         Ok(collector)
     }
 
@@ -241,7 +235,7 @@ impl Collector {
 
     fn turn_length(&self) -> Duration {
         let is_hooked = self.hook.as_ref().is_some_and(|hook| !hook.is_pending());
-        let met_unknown_code = self.recorder.met_unknown_code.load(Ordering::Relaxed);
+        let met_unknown_code = (self.recorder.capture.met_unknown_code).load(Ordering::Relaxed);
         let is_resting =
             is_hooked && self.wall.is_none() && !met_unknown_code && !self.threads.expects_more();
         if is_resting { RESTING_TURN } else { TURN }
@@ -252,21 +246,21 @@ impl Collector {
         self.last_turn = now;
         self.maps_at_start = None;
         let recorder = self.recorder;
-        let met_unknown_code = recorder.met_unknown_code.swap(false, Ordering::Relaxed);
+        let met_unknown_code = (recorder.capture.met_unknown_code).swap(false, Ordering::Relaxed);
         self.look_at_threads();
         if now >= self.next_refresh {
             // Code that no module holds is in no list of the loader's: a just-in-time compiler's,
             // which may make more at any time. Nor does anything tell that a stack is longer than
             // what was mapped in its place before.
             let has_new_code = met_unknown_code && now >= self.next_code_refresh;
-            if self.is_outdated() || has_new_code {
+            if self.publisher.is_outdated() || has_new_code {
                 let _ = self.refresh();
                 self.next_code_refresh = now + CODE_REFRESH_SPACING;
             } else if self.hook.as_ref().is_some_and(ThreadHook::is_pending) {
                 self.refresh_hook();
             }
         }
-        self.reclaim();
+        self.publisher.reclaim();
         self.compile_rules();
     }
 
@@ -288,8 +282,8 @@ impl Collector {
             return;
         }
         let recorder = self.recorder;
-        // SAFETY: only this collector replaces snapshots.
-        if let Some(snapshot) = unsafe { recorder.snapshot.get() } {
+        // SAFETY: only this collector's publisher replaces snapshots.
+        if let Some(snapshot) = unsafe { recorder.capture.snapshot.get() } {
             let mut drained = Instant::now();
             // At high rates lanes fill in some ten milliseconds; and a look stands for all the time
             // since the one before, whatever its thread did then. A thread can come and go meanwhile,
@@ -312,7 +306,7 @@ impl Collector {
             #[cfg(test)]
             tests::go_on_while_held(&mut go_on_recording);
             snapshot.compile_rules(&mut go_on_recording);
-            self.snapshot_bytes = snapshot.size_bytes();
+            self.publisher.measure();
         }
     }
 
@@ -321,7 +315,7 @@ impl Collector {
         // Before what follows: a thread that has not gone by then had all of the time up to here.
         let now = Instant::now();
         self.threads.try_hear();
-        self.recorder.open_lanes_for(self.threads.count());
+        self.recorder.capture.open_lanes_for(self.threads.count());
         if let Some(wall) = &mut self.wall {
             wall.hear(&mut self.threads, &mut self.table);
         }
@@ -332,7 +326,7 @@ impl Collector {
             wall,
             table,
             labels,
-            layouts,
+            publisher,
             truncated,
             ticks,
             sent,
@@ -343,7 +337,7 @@ impl Collector {
         // SAFETY: `&mut self` makes this the only consumer of this recording, and no other
         // recording runs.
         unsafe {
-            recorder.rack.drain(|record| {
+            recorder.capture.rack.drain(|record| {
                 if let Some(count) = truncated.get_mut(record.stop_reason() as usize) {
                     *count += 1;
                 }
@@ -377,7 +371,7 @@ impl Collector {
                     state,
                 };
                 let stack = Stack {
-                    layout: layouts.of_epoch(record.epoch()),
+                    layout: publisher.layouts().of_epoch(record.epoch()),
                     ended: record.stop_reason(),
                     frames: record.frames(),
                 };
@@ -405,33 +399,10 @@ impl Collector {
         self.table.all().counts().weight
     }
 
-    fn is_outdated(&self) -> bool {
-        Generation::now() != self.generation || self.recorder.is_stale.load(Ordering::Relaxed)
-    }
-
     /// Publishes a snapshot of the modules and mappings as they are now.
     fn refresh(&mut self) -> std::io::Result<Maps> {
         let begun_ns = Clock::THREAD_CPU.now_ns()?;
-        self.recorder.is_stale.store(false, Ordering::Relaxed);
-        let generation = Generation::now();
-        let maps = Maps::read()?;
-        let epoch = self.recorder.snapshot.next_epoch();
-        // SAFETY: only this collector replaces snapshots, so the current one stays for as long as
-        // it is looked at here.
-        let last = unsafe { self.recorder.snapshot.get() };
-        let known = self.recorder.rules.lock().clone();
-        let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
-        self.layouts
-            .observe(epoch, loaded.iter().map(|module| &module.object));
-        let snapshot = Box::new(Snapshot::new(epoch, loaded, &maps, last, &known));
-        *self.recorder.rules.lock() = snapshot.modules().to_vec();
-        let known_bytes = snapshot.size_bytes();
-        // SAFETY: one caller, by `&mut self`; the old one is kept until `reclaim` finds its readers
-        // gone.
-        self.retired
-            .extend(unsafe { self.recorder.snapshot.replace(snapshot) });
-        self.snapshot_bytes = known_bytes;
-        self.generation = generation;
+        let (generation, maps) = self.publisher.publish()?;
         if let Some(hook) = &mut self.hook {
             hook.refresh(generation, &maps);
         }
@@ -478,16 +449,6 @@ impl Collector {
         }
     }
 
-    /// Frees the snapshots that no handler reads any more.
-    fn reclaim(&mut self) {
-        if self.retired.is_empty() {
-            return;
-        }
-        let oldest = self.recorder.rack.oldest_epoch();
-        self.retired
-            .retain(|&(_, last_epoch)| oldest.is_some_and(|oldest| oldest <= last_epoch));
-    }
-
     /// Ends the clocks. Signals that are on their way can still come.
     pub(super) fn disarm(&mut self, handler_replaced: bool) {
         self.handler_replaced |= handler_replaced;
@@ -515,13 +476,8 @@ impl Collector {
         self.threads.leave_slots();
         self.final_totals = Some(self.totals());
         self.final_stats = Some(self.stats());
-        self.retired.clear();
-        self.snapshot_bytes = 0;
         // SAFETY: nobody reads snapshots, or works with lanes, any more.
-        unsafe {
-            drop(self.recorder.snapshot.take());
-            self.recorder.release_memory();
-        }
+        unsafe { self.publisher.finish() };
     }
 
     /// Leaves the snapshots to handlers that do not let go of them.
@@ -533,6 +489,6 @@ impl Collector {
         self.threads.leave_slots();
         self.final_totals = Some(self.totals());
         self.final_stats = Some(self.stats());
-        std::mem::forget(std::mem::take(&mut self.retired));
+        self.publisher.leak();
     }
 }

@@ -40,7 +40,7 @@ impl Registers {
 
 /// The registers as they are where this is inlined; of the general ones those that a call
 /// preserves. *Async-signal-safe.*
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 #[inline(always)]
 pub(super) fn here() -> Registers {
     let pc;

@@ -47,7 +47,7 @@ pub(crate) struct Registers {
 
 impl Registers {
     /// The registers as they are where this is inlined. *Async-signal-safe.*
-    #[cfg(any(feature = "capi", feature = "heap"))]
+    #[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
     #[inline(always)]
     pub(crate) fn here() -> Self {
         native::here()

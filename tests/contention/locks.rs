@@ -1,0 +1,206 @@
+//! A lock that is held for a known time, as often as is known: the profile has as many waits of the
+//! waiting function, which took as long as its own thread has measured.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use sigprof::{Profile, contention};
+
+const ROUNDS: usize = 50;
+
+/// How long the lock is held once its waiter sleeps.
+const HELD: Duration = Duration::from_millis(2);
+
+/// Calls a function while the lock is held.
+trait Lock: Sync {
+    fn with(&self, work: impl FnOnce());
+}
+
+impl Lock for std::sync::Mutex<()> {
+    fn with(&self, work: impl FnOnce()) {
+        let _guard = self.lock().unwrap();
+        work();
+    }
+}
+
+impl Lock for std::sync::RwLock<()> {
+    fn with(&self, work: impl FnOnce()) {
+        let _guard = self.write().unwrap();
+        work();
+    }
+}
+
+impl Lock for parking_lot::Mutex<()> {
+    fn with(&self, work: impl FnOnce()) {
+        let _guard = self.lock();
+        work();
+    }
+}
+
+impl Lock for parking_lot::RwLock<()> {
+    fn with(&self, work: impl FnOnce()) {
+        let _guard = self.write();
+        work();
+    }
+}
+
+/// What the two threads have measured, in nanoseconds: the holder the time in which the waiter
+/// slept, the waiter that of its calls.
+#[derive(Debug, Default)]
+struct Measured {
+    least: AtomicU64,
+    most: AtomicU64,
+}
+
+/// Where the two threads are: each round has two stages.
+struct Stage(AtomicUsize);
+
+impl Stage {
+    fn reach(&self, stage: usize) {
+        self.0.store(stage, Ordering::Release);
+    }
+
+    /// Without a futex, which would be in the profile, too.
+    fn wait_for(&self, stage: usize) {
+        while self.0.load(Ordering::Acquire) < stage {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// One thread waits for the other `ROUNDS` times.
+fn contend(lock: &impl Lock) -> Measured {
+    let measured = Measured::default();
+    let (stage, tid) = (Stage(AtomicUsize::new(0)), AtomicI32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: asks for a number.
+            tid.store(unsafe { libc::gettid() }, Ordering::Release);
+            for round in 0..ROUNDS {
+                stage.wait_for(2 * round + 1);
+                let begin = Instant::now();
+                waits_for_lock(lock);
+                add(&measured.most, begin.elapsed());
+                stage.reach(2 * round + 2);
+            }
+        });
+        for round in 0..ROUNDS {
+            holds_lock(lock, || {
+                stage.reach(2 * round + 1);
+                while !sleeps(tid.load(Ordering::Acquire)) {
+                    std::thread::yield_now();
+                }
+                let begin = Instant::now();
+                std::thread::sleep(HELD);
+                add(&measured.least, begin.elapsed());
+            });
+            stage.wait_for(2 * round + 2);
+        }
+    });
+    measured
+}
+
+#[inline(never)]
+fn waits_for_lock(lock: &impl Lock) {
+    lock.with(|| {
+        std::hint::black_box(());
+    });
+}
+
+#[inline(never)]
+fn holds_lock(lock: &impl Lock, work: impl FnOnce()) {
+    lock.with(work);
+}
+
+fn add(sum: &AtomicU64, time: Duration) {
+    sum.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+}
+
+/// Whether a thread of this process sleeps.
+fn sleeps(tid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"));
+    stat.is_ok_and(|stat| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('S'))
+    })
+}
+
+/// The sums of the samples whose stacks have a function of this name.
+pub fn sums_below(profile: &Profile, function: &str) -> [i64; 2] {
+    let is_there = |stack: &[sigprof::profile::LocationId]| {
+        stack.iter().any(|&location| {
+            let lines = &profile.location(location).lines;
+            let name = |line: &sigprof::profile::Line| profile.function(line.function).name;
+            lines
+                .iter()
+                .any(|line| profile.string(name(line)).contains(function))
+        })
+    };
+    let samples = profile.samples().filter(|sample| is_there(sample.stack));
+    samples.fold([0, 0], |sums, sample| {
+        [0, 1].map(|i| sums[i] + sample.values[i])
+    })
+}
+
+fn assert_waits_are_seen(lock: &impl Lock) {
+    let watch = contention::watch_process().unwrap();
+    contention::set_sample_interval(Duration::from_nanos(1));
+    let measured = contend(lock);
+    drop(watch);
+    let profile = contention::profile().unwrap();
+    let [count, ns] = sums_below(&profile, "waits_for_lock");
+    let bounds = [measured.least, measured.most].map(|ns| ns.into_inner() as i64);
+    assert_eq!(count, ROUNDS as i64, "{}", profile.top(20));
+    assert!((bounds[0]..=bounds[1]).contains(&ns), "{ns} ns, {bounds:?}");
+    assert_eq!(sums_below(&profile, "holds_lock"), [0, 0]);
+}
+
+#[test]
+fn waits_for_mutexes_of_the_standard_library_are_seen() {
+    assert_waits_are_seen(&std::sync::Mutex::new(()));
+}
+
+#[test]
+fn waits_for_reader_writer_locks_of_the_standard_library_are_seen() {
+    assert_waits_are_seen(&std::sync::RwLock::new(()));
+}
+
+#[test]
+fn waits_for_mutexes_of_parking_lot_are_seen() {
+    assert_waits_are_seen(&parking_lot::Mutex::new(()));
+}
+
+#[test]
+fn waits_for_reader_writer_locks_of_parking_lot_are_seen() {
+    assert_waits_are_seen(&parking_lot::RwLock::new(()));
+}
+
+#[test]
+fn sampled_waits_agree_with_all_of_them() {
+    let interval = 10 * HELD;
+    let watch = contention::watch_process().unwrap();
+    contention::set_sample_interval(interval);
+    let lock = std::sync::Mutex::new(());
+    let mut measured = [0, 0];
+    const TIMES: usize = 8;
+    for _ in 0..TIMES {
+        let times = contend(&lock);
+        measured[0] += times.least.into_inner();
+        measured[1] += times.most.into_inner();
+    }
+    drop(watch);
+    let [count, ns] = sums_below(&contention::profile().unwrap(), "waits_for_lock");
+    // Waits of at least `HELD` are sampled with at least this probability.
+    let p = HELD.as_secs_f64() / interval.as_secs_f64();
+    let error = ((1.0 - p) / p / (TIMES * ROUNDS) as f64).sqrt();
+    let count = count as f64 / (TIMES * ROUNDS) as f64;
+    assert!((count - 1.0).abs() <= 5.0 * error, "{count}, {error}");
+    let bounds = [
+        measured[0] as f64 * (1.0 - 5.0 * error),
+        measured[1] as f64 * (1.0 + 5.0 * error),
+    ];
+    assert!(
+        (bounds[0]..=bounds[1]).contains(&(ns as f64)),
+        "{ns} ns, {bounds:?}"
+    );
+}
