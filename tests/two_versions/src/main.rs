@@ -13,15 +13,22 @@ fn main() {
     let kept: Vec<Vec<u8>> = (0..KEPT >> 16).map(|_| vec![1; 1 << 16]).collect();
     let profile = sigprof::heap::profile().expect("its allocator is in use");
     // The last of the sample types is `inuse_space`.
-    let in_use = profile.samples().map(|sample| sample.values[3]).sum::<i64>();
+    let in_use = profile
+        .samples()
+        .map(|sample| sample.values[3])
+        .sum::<i64>();
     assert!((KEPT * 3 / 4..KEPT * 5 / 4).contains(&in_use), "{in_use}");
     let error = other::heap::profile().expect_err("the other version has no allocator here");
     assert!(error.to_string().contains("sigprof 0.0."), "{error}");
 
-    // Threads of both, forks and samples at once.
+    // Both its CPU time and its memory, beside the other version.
     sigprof::heap::set_sample_interval(64);
-    let recording = sigprof::cpu::Profiler::new().start().expect("nobody else records");
-    let error = other::cpu::Profiler::new().start().expect_err("the signal is taken");
+    let recording = sigprof::cpu::Profiler::new()
+        .start()
+        .expect("nobody else records");
+    let error = other::cpu::Profiler::new()
+        .start()
+        .expect_err("the signal is taken");
     assert_eq!(error.kind(), other::ErrorKind::SignalInUse, "{error}");
     std::thread::scope(|scope| {
         for _ in 0..4 {
