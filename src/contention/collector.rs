@@ -4,13 +4,13 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
-
+use super::counted::{Counted, Mark};
+use super::pace::Pacer;
 use super::recorder::Recorder;
 use super::{sampling, stand_in};
 use crate::capture::Publisher;
 use crate::profile::SliceTable;
-use crate::sys::clock::Clock;
+use crate::ring::Role;
 
 /// Time between two turns of the flusher where nothing is known to be missing,
 const RESTING_TURN: Duration = Duration::from_millis(50);
@@ -25,34 +25,18 @@ const CODE_SPACING: Duration = Duration::from_secs(1);
 /// relocated.
 const PATIENCE: u32 = 200;
 
-/// How many waits there were, and how long they took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Waits {
-    /// What samples stand for, which is no whole number each.
-    pub(super) count: f64,
-    pub(super) ns: u64,
-}
-
-impl Waits {
-    fn add(&mut self, (count, ns): (f64, u64)) {
-        self.count += count;
-        self.ns = self.ns.saturating_add(ns);
-    }
-}
-
 /// What was collected, and what collects it.
 #[derive(Debug)]
 pub(super) struct Collector {
     recorder: &'static Recorder,
     publisher: Publisher,
-    /// Each a word with the stack's layout and how it ended, and then return addresses.
+    /// Each a word with the stack's layout and how it ended, and then return addresses: that of the
+    /// waiter's call, and those of the stack.
     stacks: SliceTable<u64>,
-    /// By the number of the stack.
-    waits: HashMap<u32, Waits>,
-    /// Those that are in no stack.
-    lost: Waits,
-    /// When the process was first watched, by the monotonic clock.
-    begun_ns: u64,
+    counted: Counted,
+    pacer: Pacer,
+    /// When the process was first watched.
+    begin: Mark,
     next_code_snapshot: Instant,
     /// Walks that have found a module not relocated yet; 0 where the last one found none.
     pending: u32,
@@ -66,9 +50,9 @@ impl Collector {
             recorder,
             publisher: Publisher::new(&recorder.capture),
             stacks: SliceTable::default(),
-            waits: HashMap::new(),
-            lost: Waits::default(),
-            begun_ns: Clock::MONOTONIC.now_ns().unwrap_or(0),
+            counted: Counted::default(),
+            pacer: Pacer::new(),
+            begin: Mark::new(Counted::default()),
             next_code_snapshot: Instant::now(),
             pending: 0,
             scratch: Vec::new(),
@@ -90,6 +74,7 @@ impl Collector {
     pub(super) fn turn(&mut self) -> Duration {
         self.drain();
         let capture = &self.recorder.capture;
+        self.pacer.turn(&self.recorder.pace);
         let now = Instant::now();
         // Code that no module holds is in no list of the loader's: a just-in-time compiler's.
         let has_new_code =
@@ -123,8 +108,8 @@ impl Collector {
             recorder,
             publisher,
             stacks,
-            waits,
-            lost,
+            counted,
+            pacer,
             scratch,
             ..
         } = self;
@@ -135,15 +120,21 @@ impl Collector {
                 let layout = publisher.layouts().of_epoch(record.epoch());
                 scratch.clear();
                 scratch.push(u64::from(layout) | (record.stop_reason() as u64) << 32);
-                // The first frame is that of the stand-in.
-                scratch.extend_from_slice(record.frames().get(1..).unwrap_or_default());
+                scratch.extend_from_slice(record.frames());
                 let stack = stacks.intern(scratch);
-                let stands_for = sampling::stands_for(record.waited_ns(), record.mean_ns());
-                waits.entry(stack).or_default().add(stands_for);
+                let (waited_ns, mean_ns) = (record.waited_ns(), record.mean_ns());
+                let stands_for = sampling::stands_for(record.weight(), waited_ns, mean_ns);
+                counted.add(record.role(), stack, stands_for);
+                pacer.note(waited_ns, sampling::stands_for(1, waited_ns, mean_ns).count);
             });
         }
-        let (count, ns) = recorder.take_lost();
-        lost.add((count as f64, ns));
+        for role in [Role::Waiter, Role::Holder] {
+            let waits = recorder.take_lost(role);
+            counted.add_lost(role, waits);
+            if waits.ns > 0 {
+                pacer.note((waits.ns as f64 / waits.count) as u64, waits.count);
+            }
+        }
     }
 
     /// Ends what [`look_at_modules`](Self::look_at_modules) has begun.
@@ -172,18 +163,12 @@ impl Collector {
         &self.stacks
     }
 
-    /// The waits of a stack.
-    pub(super) fn waits(&self, stack: u32) -> Waits {
-        self.waits.get(&stack).copied().unwrap_or_default()
+    pub(super) fn counted(&self) -> &Counted {
+        &self.counted
     }
 
-    pub(super) fn lost(&self) -> Waits {
-        self.lost
-    }
-
-    /// Nanoseconds since the process was first watched.
-    pub(super) fn age_ns(&self) -> u64 {
-        let now = Clock::MONOTONIC.now_ns().unwrap_or(0);
-        now.saturating_sub(self.begun_ns)
+    /// When the process was first watched.
+    pub(super) fn begin(&self) -> &Mark {
+        &self.begin
     }
 }

@@ -29,16 +29,25 @@
 //! profile has it.
 
 mod collector;
+mod counted;
+mod pace;
 mod recorder;
 mod report;
 mod sampling;
 mod stand_in;
+mod wait;
+mod waiters;
 mod watch;
 
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
+pub(crate) use crate::ring::Role;
+pub(crate) use counted::Mark;
+pub(crate) use report::View;
+#[cfg(feature = "http")]
+pub(crate) use watch::was_watched;
 
 pub use watch::{Watch, watch_process};
 
@@ -53,16 +62,65 @@ pub fn set_sample_interval(interval: Duration) {
     sampling::set_mean_ns(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Who has waited since the process was first watched, by stack: the sample types are
+/// Who has waited for locks since the process was first watched, by stack: the sample types are
 /// `contentions`/`count` and `delay`/`nanoseconds`, the latter of which viewers show.
+///
+/// Waits of threads that had nothing to do are left out; a comment says how many
+/// ([`all_waits`] has them).
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Unsupported`] where the process was never [watched](watch_process).
 pub fn profile() -> Result<Profile> {
-    watch::profile().ok_or_else(|| {
-        let message = "there is no contention profile: this process does not watch its locks \
-                       (sigprof::contention::watch_process)";
-        Error::new(ErrorKind::Unsupported, message)
-    })
+    of(Role::Waiter, View::Busy, None)
+}
+
+/// As [`profile`], with the waits of threads that had nothing to do: those for condition variables,
+/// and those of parked threads.
+///
+/// # Errors
+///
+/// As of [`profile`].
+pub fn all_waits() -> Result<Profile> {
+    of(Role::Waiter, View::All, None)
+}
+
+/// Who has kept others waiting, by the stack that let the lock go: with the time that others have
+/// waited for it since somebody else had let it go, or since they began to.
+///
+/// # Errors
+///
+/// As of [`profile`].
+pub fn holders() -> Result<Profile> {
+    of(Role::Holder, View::Busy, None)
+}
+
+/// What was recorded since a moment, or ever.
+///
+/// # Errors
+///
+/// As of [`profile`].
+pub(crate) fn of(role: Role, view: View, since: Option<&Mark>) -> Result<Profile> {
+    watch::profile(role, view, since).ok_or_else(not_watched)
+}
+
+impl Mark {
+    /// This moment.
+    ///
+    /// # Errors
+    ///
+    /// As of [`profile`].
+    #[cfg(feature = "http")]
+    pub(crate) fn now() -> Result<Self> {
+        watch::mark().ok_or_else(not_watched)
+    }
+}
+
+/// Why there is no profile where the process was never watched.
+pub(crate) const NOT_WATCHED: &str =
+    "this process does not watch its locks (sigprof::contention::watch_process)";
+
+fn not_watched() -> Error {
+    let message = format!("there is no contention profile: {NOT_WATCHED}");
+    Error::new(ErrorKind::Unsupported, message)
 }

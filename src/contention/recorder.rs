@@ -4,9 +4,11 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::sampling;
+use super::pace::Pace;
+use super::sampling::{self, Waits};
+use super::waiters::{Charge, Waiters};
 use crate::capture::Capture;
-use crate::ring::{RecordWriter, WaitWriter};
+use crate::ring::{RecordWriter, Role, WaitWriter};
 use crate::sys::arch::Registers;
 use crate::sys::own_threads::is_own;
 use crate::sys::per_process::PerProcess;
@@ -28,10 +30,20 @@ const MAX_DEPTH: usize = 128;
 #[derive(Debug)]
 pub(super) struct Recorder {
     pub(super) capture: Capture,
+    pub(super) pace: Pace,
+    /// Those who wait now.
+    pub(super) waiters: Waiters,
     is_watched: AtomicBool,
-    /// Waits that found no lane or no room in one, and their nanoseconds, as they stand for all.
-    lost: AtomicU64,
-    lost_ns: AtomicU64,
+    /// By [`Role`].
+    lost: [Lost; 2],
+}
+
+/// Waits that found no lane, no room in one, or no leave to record a stack; and their nanoseconds,
+/// as they stand for all.
+#[derive(Debug, Default)]
+struct Lost {
+    waits: AtomicU64,
+    ns: AtomicU64,
 }
 
 impl Recorder {
@@ -47,9 +59,10 @@ impl Recorder {
         }
         let recorder = Self {
             capture: Capture::new(LANES, LANE_WORDS)?,
+            pace: Pace::new(),
+            waiters: Waiters::new()?,
             is_watched: AtomicBool::new(false),
-            lost: AtomicU64::new(0),
-            lost_ns: AtomicU64::new(0),
+            lost: Default::default(),
         };
         RECORDER.get_or_make(|| recorder)
     }
@@ -68,42 +81,58 @@ impl Recorder {
         self.is_watched.store(is_watched, Ordering::SeqCst);
     }
 
-    /// Waits that are in no stack since this was asked the last time, and their nanoseconds.
-    pub(super) fn take_lost(&self) -> (u64, u64) {
-        let [lost, lost_ns] = [&self.lost, &self.lost_ns].map(|n| n.swap(0, Ordering::Relaxed));
-        (lost, lost_ns)
+    /// Waits that are in no stack since this was asked the last time.
+    pub(super) fn take_lost(&self, role: Role) -> Waits {
+        let Lost { waits, ns } = &self.lost[role as usize];
+        let [waits, ns] = [waits, ns].map(|n| n.swap(0, Ordering::Relaxed));
+        Waits {
+            count: waits as f64,
+            ns,
+        }
     }
 
-    /// Records a wait of the calling thread, if it is sampled; the registers are those of the
-    /// function that stands in for the one that has waited. *Async-signal-safe.*
-    pub(super) fn waited(&self, registers: Registers, begin_ns: u64, end_ns: u64) {
-        let waited_ns = end_ns.saturating_sub(begin_ns).max(1);
-        let mean_ns = sampling::mean_ns();
-        // Two waits of one thread do not end at one time.
+    /// Records waits with the stack of the calling thread, which was the waiter or ended them, if
+    /// they are sampled; the registers are those of the function that stands in for the one that
+    /// did. *Async-signal-safe.*
+    pub(super) fn record(&self, registers: Registers, role: Role, waits: Charge, now_ns: u64) {
+        let (count, waited_ns) = (waits.waiters, waits.ns.max(1));
+        let mean_ns = self.pace.mean_ns();
+        // A thread records one thing at a time.
         let thread = thread_pointer();
-        if !sampling::is_sampled(waited_ns, mean_ns, end_ns ^ thread.rotate_left(32)) {
+        if !sampling::is_sampled(waited_ns, mean_ns, now_ns ^ thread.rotate_left(32)) {
             return;
         }
         let writer = |epoch| WaitWriter {
+            role,
+            waits: count,
             waited_ns,
             mean_ns,
             epoch,
         };
-        if self
-            .write(registers, (thread >> 8) as u32, writer)
-            .is_none()
-        {
-            let (count, ns) = sampling::stands_for(waited_ns, mean_ns);
-            self.lost.fetch_add(count.round() as u64, Ordering::Relaxed);
-            self.lost_ns.fetch_add(ns, Ordering::Relaxed);
+        let is_recorded = match self.pace.take() {
+            true => (self.write(registers, (thread >> 8) as u32, waits.caller, writer)).is_some(),
+            false => {
+                // So that it is paced soon.
+                self.capture.doorbell.wake_once();
+                false
+            }
+        };
+        if !is_recorded {
+            let Waits { count, ns } = sampling::stands_for(count, waited_ns, mean_ns);
+            let lost = &self.lost[role as usize];
+            lost.waits
+                .fetch_add(count.round() as u64, Ordering::Relaxed);
+            lost.ns.fetch_add(ns, Ordering::Relaxed);
         }
     }
 
-    /// Writes a record with the stack of the calling thread, where there is room.
+    /// Writes a record with the stack of the calling thread, where there is room: with the address
+    /// that the waiter's call returns to in the place of the first frame, that of the stand-in.
     fn write(
         &self,
         registers: Registers,
         hint: u32,
+        caller: u64,
         writer: impl FnOnce(u32) -> WaitWriter,
     ) -> Option<()> {
         let capture = &self.capture;
@@ -129,8 +158,13 @@ impl Recorder {
         unsafe {
             bench.work(|cache| {
                 is_urgent = claim.write(words, |space| {
-                    let unwind =
-                        |frames: &mut [u64]| capture.unwind(snapshot, registers, cache, frames);
+                    let unwind = |frames: &mut [u64]| {
+                        let unwound = capture.unwind(snapshot, registers, cache, frames);
+                        if let Some(first) = frames.first_mut() {
+                            *first = caller;
+                        }
+                        unwound
+                    };
                     writer.write(space, unwind)
                 });
             });

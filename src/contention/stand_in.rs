@@ -1,9 +1,12 @@
 //! What stands in for the C library's `syscall` while the process is watched.
 
+use std::arch::naked_asm;
 use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::recorder::Recorder;
+use super::waiters::Charge;
+use crate::ring::Role;
 use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
 use crate::sys::got::{self, Outcome, Replacement};
@@ -53,13 +56,62 @@ pub(super) fn take_out() {
 }
 
 fn stand_in() -> usize {
-    (syscall as Syscall) as usize
+    syscall as *const () as usize
 }
 
-/// Stands in for `syscall`. It reads one argument from the stack that few callers pass, as the C
-/// library's own does. *Async-signal-safe*, and leaves errno as the system call does.
-unsafe extern "C-unwind" fn syscall(
-    number: libc::c_long,
+/// Stands in for `syscall`: a futex call goes to [`futex`], with the address that it returns to in
+/// the place of its number, and every other call to the real function as it is.
+/// *Async-signal-safe.*
+///
+/// The function that makes the call may have been left by a jump into this one, and be missing in
+/// the stack: `Condvar::notify_one` of the standard library is. So what ended a wait is told by
+/// where the waiter waits.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn syscall() {
+    naked_asm!(
+        ".cfi_startproc",
+        "endbr64",
+        "cmp rdi, {number}",
+        "jne 2f",
+        "mov rdi, [rsp]",
+        "jmp {futex}",
+        "2:",
+        "jmp qword ptr [rip + {real}]",
+        ".cfi_endproc",
+        number = const libc::SYS_futex,
+        futex = sym futex,
+        real = sym REAL,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn syscall() {
+    naked_asm!(
+        ".cfi_startproc",
+        // A landing pad for indirect calls (`bti c`), as calls through a word are.
+        "hint #34",
+        "cmp x0, #{number}",
+        "b.ne 2f",
+        "mov x0, x30",
+        "b {futex}",
+        "2:",
+        "adrp x16, {real}",
+        "ldr x16, [x16, :lo12:{real}]",
+        "br x16",
+        ".cfi_endproc",
+        number = const libc::SYS_futex,
+        futex = sym futex,
+        real = sym REAL,
+    )
+}
+
+/// Makes a futex call, which returns to `caller`. It reads one argument from the stack that few
+/// callers pass, as the C library's own does. It leaves errno as the system call does.
+/// *Async-signal-safe.*
+unsafe extern "C-unwind" fn futex(
+    caller: libc::c_long,
     a: libc::c_long,
     b: libc::c_long,
     c: libc::c_long,
@@ -69,21 +121,35 @@ unsafe extern "C-unwind" fn syscall(
 ) -> libc::c_long {
     // SAFETY: a word leads here only once the real function is known, and that has this signature.
     let real = unsafe { transmute::<*mut (), Syscall>(REAL.load(Ordering::Acquire)) };
-    if number == libc::SYS_futex && is_wait(b) {
-        // SAFETY: the caller's own call.
-        return unsafe { wait(real, [a, b, c, d, e, f]) };
+    let arguments = [a, b, c, d, e, f];
+    // SAFETY: the caller's own calls.
+    unsafe {
+        match Operation::of(b) {
+            Operation::Wait => wait(real, arguments, caller as u64),
+            Operation::Wake => wake(real, arguments),
+            Operation::Other => real(libc::SYS_futex, a, b, c, d, e, f),
+        }
     }
-    // SAFETY: as above.
-    unsafe { real(number, a, b, c, d, e, f) }
 }
 
-/// Whether a thread that makes this futex call may be kept waiting.
-fn is_wait(operation: libc::c_long) -> bool {
-    const OPTIONS: libc::c_int = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
-    matches!(
-        operation as libc::c_int & !OPTIONS,
-        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI
-    )
+/// What a futex call does.
+enum Operation {
+    /// It may keep its thread waiting.
+    Wait,
+    /// It may end the waits of others.
+    Wake,
+    Other,
+}
+
+impl Operation {
+    fn of(operation: libc::c_long) -> Self {
+        const OPTIONS: libc::c_int = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
+        match operation as libc::c_int & !OPTIONS {
+            libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI => Self::Wait,
+            libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => Self::Wake,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Waits, and records that.
@@ -94,22 +160,59 @@ fn is_wait(operation: libc::c_long) -> bool {
 ///
 /// As of the futex call.
 #[inline(always)]
-unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6]) -> libc::c_long {
+unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64) -> libc::c_long {
     let recorder = Recorder::of_watched();
     let begin_ns = Clock::MONOTONIC.now_ns();
+    let (Some(recorder), Ok(begin_ns)) = (recorder, begin_ns) else {
+        // SAFETY: the caller's own call.
+        return unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
+    };
+    let waiting = recorder.waiters.enter(a as u64, begin_ns, caller);
     // SAFETY: the caller's own call.
     let result = unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
-    let (Some(recorder), Ok(begin_ns)) = (recorder, begin_ns) else {
-        return result;
-    };
     // Kept as the system call has left it.
     let errno = ErrnoGuard::new();
+    drop(waiting);
     // The word was not what the caller had seen: it did not wait.
     if result == -1 && errno.value() == libc::EAGAIN {
         return result;
     }
     if let Ok(end_ns) = Clock::MONOTONIC.now_ns() {
-        recorder.waited(Registers::here(), begin_ns, end_ns);
+        let waits = Charge {
+            waiters: 1,
+            ns: end_ns.saturating_sub(begin_ns),
+            caller,
+        };
+        recorder.record(Registers::here(), Role::Waiter, waits, end_ns);
     }
     result
+}
+
+/// Ends the waits of others, and records for how long they have waited for that.
+///
+/// Inlined, as above.
+///
+/// # Safety
+///
+/// As of the futex call.
+#[inline(always)]
+unsafe fn wake(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6]) -> libc::c_long {
+    // Before the call: those who are woken leave.
+    let charged = Recorder::of_watched().and_then(|recorder| {
+        let now_ns = Clock::MONOTONIC.now_ns().ok()?;
+        let charge = recorder.waiters.charge(a as u64, now_ns);
+        (charge.waiters > 0).then_some((recorder, charge, now_ns))
+    });
+    // SAFETY: the caller's own call.
+    let woken = unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
+    let (Some((recorder, charge, now_ns)), 1..) = (charged, woken) else {
+        return woken;
+    };
+    let _errno = ErrnoGuard::new();
+    let waits = Charge {
+        waiters: charge.waiters.min(woken as u32),
+        ..charge
+    };
+    recorder.record(Registers::here(), Role::Holder, waits, now_ns);
+    woken
 }

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::collector::Collector;
+use super::counted::Mark;
 use super::recorder::Recorder;
-use super::{report, stand_in};
+use super::report::{Report, View};
+use super::stand_in;
 use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
-#[cfg(feature = "symbolize")]
-use crate::symbolize;
+use crate::ring::Role;
 use crate::sync::Mutex;
 use crate::sys::per_process::PerProcess;
 
@@ -136,19 +137,27 @@ impl Drop for Watch {
     }
 }
 
-/// What was recorded, if this process was ever watched.
-pub(super) fn profile() -> Option<Profile> {
+/// Whether this process was ever watched.
+#[cfg(feature = "http")]
+pub(crate) fn was_watched() -> bool {
+    COLLECTED.get().is_some()
+}
+
+/// What was recorded since a moment, or ever, if this process was ever watched.
+pub(super) fn profile(role: Role, view: View, since: Option<&Mark>) -> Option<Profile> {
     let collected = COLLECTED.get()?;
-    let profile = {
+    let report = {
         let mut collector = collected.collector.lock();
         collector.drain();
-        report::profile(&collector)
+        Report::of(&collector, role, since)
     };
-    #[cfg(feature = "symbolize")]
-    let profile = {
-        let mut profile = profile;
-        symbolize::add_names(&mut profile);
-        profile
-    };
-    Some(profile)
+    Some(report.profile(view))
+}
+
+/// This moment, if this process was ever watched.
+#[cfg(feature = "http")]
+pub(super) fn mark() -> Option<Mark> {
+    let mut collector = COLLECTED.get()?.collector.lock();
+    collector.drain();
+    Some(Mark::new(collector.counted().clone()))
 }

@@ -2,8 +2,6 @@
 //! more than that something was allocated.
 #![forbid(unsafe_code)]
 
-use crate::profile::{Location, Profile};
-
 /// What the names of such functions begin with, with or without a `<` in front.
 ///
 /// No more of the program than the way to the allocator: `__rust_try`, for one, is below all that a
@@ -41,35 +39,13 @@ const CONSTRUCTORS: [&str; 10] = [
 
 /// Whether a function of this name is one of them. The constructors are so at the leaf alone: some
 /// call functions of the program's, which may allocate, too.
-fn is_plumbing(name: &str) -> bool {
+pub(super) fn is_plumbing(name: &str) -> bool {
     let bare = name.strip_prefix('<').unwrap_or(name);
     let is_of_alloc = bare.starts_with("alloc::") || bare.contains(" as alloc::");
     let is_constructor = |last: &str| is_of_alloc && CONSTRUCTORS.contains(&last);
     let mut beginnings = BEGINNINGS.iter();
     beginnings.any(|beginning| bare.starts_with(beginning))
         || bare.rsplit("::").next().is_some_and(is_constructor)
-}
-
-/// Takes these functions off the leaf's end of each location's lines. For each location, whether it
-/// was all of such.
-pub(super) fn take_off(profile: &mut Profile) -> Vec<bool> {
-    let counts: Vec<usize> = (profile.locations().iter())
-        .map(|location| {
-            let names = location.lines.iter();
-            let names = names.map(|line| profile.string(profile.function(line.function).name));
-            names.take_while(|name| is_plumbing(name)).count()
-        })
-        .collect();
-    let locations = profile.locations_mut().iter_mut().zip(counts);
-    let take_off = |(location, count): (&mut Location, usize)| match count {
-        0 => false,
-        _ if count == location.lines.len() => true,
-        _ => {
-            location.lines.drain(..count);
-            false
-        }
-    };
-    locations.map(take_off).collect()
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl<const N: usize> Rows<N> {
         let stacks = locate_callers(&mut profile, &stack::layouts(), &self.stacks);
         #[cfg(feature = "symbolize")]
         symbolize::add_names(&mut profile);
-        let is_plumbing = plumbing::take_off(&mut profile);
+        let is_plumbing = profile.take_off_plumbing(plumbing::is_plumbing);
 
         let mut callers = SliceTable::<LocationId>::default();
         let mut order = Vec::new();

@@ -84,9 +84,8 @@ impl Form {
     /// extension.
     pub(super) fn reply(self, name: &str) -> Reply {
         match self {
-            Self::File(Format::Collapsed | Format::Heap | Format::Growth) | Self::Top => {
-                reply::text("")
-            }
+            Self::File(Format::Collapsed | Format::Heap | Format::Growth | Format::Contention)
+            | Self::Top => reply::text(""),
             Self::File(format) => reply::download(format_args!("{name}{}", format.extension())),
         }
     }

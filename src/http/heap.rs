@@ -1,16 +1,18 @@
-//! `heap`, `allocs`, `peak`, `growth` and `lifetimes`: the memory of a program whose allocator is sigprof's.
+//! `heap`, `allocs`, `peak`, `growth` and `lifetimes`: the memory of a program whose allocator is
+//! sigprof's.
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use http::request::Parts;
-use http::{Method, StatusCode};
 
+use super::cumulative::Asked;
 use super::family::Family;
 use super::form::Form;
 use super::limits::Limits;
 use super::query::Query;
 use super::reply::{self, Reply};
-use super::{absent, window, worker};
+use super::{absent, cumulative};
 use crate::error::Result;
 use crate::heap::{self, Mark};
 use crate::{Format, Profile};
@@ -129,28 +131,11 @@ pub(super) async fn answer(
         return reply::error(StatusCode::BAD_REQUEST, sentence);
     }
     let form = form.unwrap_or_else(|| kind.form(family, query));
-    if head.method == Method::HEAD {
-        return form.reply(kind.name());
-    }
-    let permit = match window::permit(limits) {
-        Ok(permit) => permit,
-        Err(refusal) => return *refusal,
+    let asked = Asked {
+        name: kind.name(),
+        time,
+        form,
     };
-    let bytes = move |since: Option<Mark>| move || form.of_named(&kind.profile(since.as_ref())?);
-    let Some(time) = time else {
-        return match worker::run(limits.work().await, bytes(None)).await {
-            Ok(Ok(bytes)) => form.reply(kind.name()).map(|_| limits.body(bytes, permit)),
-            Ok(Err(error)) | Err(error) => reply::failed(&error),
-        };
-    };
-    let begin = match worker::run(limits.work().await, Mark::now).await {
-        Ok(Ok(begin)) => begin,
-        Ok(Err(error)) | Err(error) => return reply::failed(&error),
-    };
-    let works = limits.clone();
-    let bytes = async move {
-        tokio::time::sleep(time).await;
-        worker::run(works.work().await, bytes(Some(begin))).await?
-    };
-    window::answer(limits, head, form.reply(kind.name()), permit, bytes).await
+    let profile = move |since: Option<Mark>| kind.profile(since.as_ref());
+    cumulative::answer(limits, head, asked, Mark::now, profile).await
 }

@@ -77,6 +77,30 @@ const OF_HEAP: [Listed; 9] = [
     ),
 ];
 
+/// Those of locks, where the program watches them.
+const OF_LOCKS: [Listed; 5] = [
+    (
+        "block",
+        "who has waited for locks, as profile.proto in gzip",
+    ),
+    (
+        "block?debug=1",
+        "the functions that waited longest, as text",
+    ),
+    (
+        "mutex",
+        "who has kept others waiting, as profile.proto in gzip",
+    ),
+    (
+        "mutex?seconds=30",
+        "who keeps others waiting in the next 30 seconds, as profile.proto in gzip",
+    ),
+    (
+        "../../pprof/contention",
+        "who has waited for locks, as gperftools' text",
+    ),
+];
+
 /// The page, which the client finds at `path`.
 pub(super) fn answer(headers: &HeaderMap, path: &str, has_token: bool) -> Reply {
     reply::html(page(headers, path, has_token))
@@ -104,7 +128,12 @@ fn page(headers: &HeaderMap, path: &str, has_token: bool) -> String {
     #[cfg(not(feature = "heap"))]
     let has_heap = false;
     let of_heap = OF_HEAP.iter().filter(|_| has_heap);
-    for (path, what) in ENDPOINTS.iter().chain(of_heap) {
+    #[cfg(feature = "contention")]
+    let has_locks = crate::contention::was_watched();
+    #[cfg(not(feature = "contention"))]
+    let has_locks = false;
+    let of_locks = OF_LOCKS.iter().filter(|_| has_locks);
+    for (path, what) in ENDPOINTS.iter().chain(of_heap).chain(of_locks) {
         let path = escaped(path);
         let name = path.trim_start_matches("../..");
         // Into a string, which takes everything.

@@ -22,7 +22,9 @@
 //! | `/debug/pprof/peak`, `/debug/pprof/growth` | there, too: what was in use when it was the most; and the allocations that made it more than it had ever been, with `seconds=30` those in the next seconds |
 //! | `/debug/pprof/lifetimes` | there, too: how long the memory lived that is freed, and what of it was temporary |
 //! | `/pprof/heap`, `/pprof/growth` | `heap` and `growth` as gperftools' text |
-//! | `/debug/pprof/block`, `/debug/pprof/mutex`, without such an allocator `allocs`, too | profiles without samples, for scrapers that ask for them unless they are told not to |
+//! | `/debug/pprof/block`, `/debug/pprof/mutex` | where the program watches its locks (`sigprof::contention::watch_process`, feature `contention`): who has waited for locks, and who has kept others waiting; with `seconds=30` in the next seconds; with `debug=1` as text; with `idle=1` also the waits of threads that had nothing to do |
+//! | `/debug/pprof/contention`, `/pprof/contention` | `block` by gperftools' name, and as its text |
+//! | `/debug/pprof/allocs`, `/debug/pprof/block`, `/debug/pprof/mutex` where there is no such thing | profiles without samples, for scrapers that ask for them unless they are told not to |
 //! | `/pprof/profile?seconds=30` | the CPU time of the next seconds as gperftools' CPU profile |
 //! | `…/symbol` | `GET`: whether symbols can be had. `POST` of `0x1000+0x1fff+…`: a line `0x1000`, tab, symbol for each address that has one |
 //! | `…/cmdline` | the program and its arguments: a line each, or after `/debug` with NULs between |
@@ -37,7 +39,7 @@
 //! | `format` | |
 //! |---|---|
 //! | `proto` | profile.proto with names, in gzip |
-//! | `legacy` | gperftools' CPU profile, or its text of a heap, where the path is of one of these |
+//! | `legacy` | gperftools' CPU profile, or its text of a heap or of contention, where the path is of one of these |
 //! | `folded` | collapsed stacks, for flame graphs |
 //! | `gmon` | gprof's profile data, of `profile` and of the main executable alone |
 //! | `top` | the functions that cost the most, as `pprof -top` prints them |
@@ -102,6 +104,10 @@ mod admission;
 mod body;
 mod cmdline;
 mod connection;
+#[cfg(feature = "contention")]
+mod contention;
+#[cfg(any(feature = "contention", feature = "heap"))]
+mod cumulative;
 mod endpoints;
 mod family;
 mod form;

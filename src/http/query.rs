@@ -60,10 +60,9 @@ impl<'q> Query<'q> {
     ///
     /// A sentence, where `hz` is no whole number in its range, or `wall` neither 0 nor 1.
     pub(super) fn profiler(&self) -> Result<Profiler, String> {
-        let profiler = match self.get("wall").as_deref() {
-            None | Some("0") => Profiler::new(),
-            Some("1") => Profiler::new().clock(Clock::Wall),
-            Some(_) => return Err("wall must be 0 or 1".into()),
+        let profiler = match self.is_set("wall")? {
+            false => Profiler::new(),
+            true => Profiler::new().clock(Clock::Wall),
         };
         let Some(hz) = self.get("hz") else {
             return Ok(profiler);
@@ -87,9 +86,27 @@ impl<'q> Query<'q> {
         debug.is_some_and(|debug| debug.parse::<i32>().is_ok_and(|number| number != 0))
     }
 
+    /// Whether waits of threads are asked for that have nothing to do, by `idle=1`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, where `idle` is neither 0 nor 1.
+    #[cfg(feature = "contention")]
+    pub(super) fn shows_idle(&self) -> Result<bool, String> {
+        self.is_set("idle")
+    }
+
     /// What the answer is to be sent as, in the request's words.
     pub(super) fn format(&self) -> Option<String> {
         self.get("format")
+    }
+
+    fn is_set(&self, name: &str) -> Result<bool, String> {
+        match self.get(name).as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(_) => Err(format!("{name} must be 0 or 1")),
+        }
     }
 
     fn get(&self, name: &str) -> Option<String> {

@@ -5,6 +5,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 
+#[cfg(feature = "contention")]
+use super::contention;
 use super::endpoints::Shared;
 use super::family::Family;
 #[cfg(feature = "heap")]
@@ -65,6 +67,11 @@ pub(super) async fn answer(
             let index = index_path(&shared.prefix, head);
             heap::answer(limits, head, family, kind, &query, &index).await
         }
+        #[cfg(feature = "contention")]
+        Endpoint::Contention(family, kind) => {
+            let index = index_path(&shared.prefix, head);
+            contention::answer(limits, head, family, kind, &query, &index).await
+        }
         Endpoint::Absent(name) => {
             let why = format!("this version of sigprof records no {name} profile");
             absent::answer(name, &why, &query, &index_path(&shared.prefix, head))
@@ -93,6 +100,8 @@ pub(super) enum Endpoint {
     Threads(&'static str),
     #[cfg(feature = "heap")]
     Heap(Family, heap::Kind),
+    #[cfg(feature = "contention")]
+    Contention(Family, contention::Kind),
     Absent(&'static str),
 }
 
@@ -125,6 +134,10 @@ impl Endpoint {
                 #[cfg(feature = "heap")]
                 if let Some(kind) = heap::Kind::of(family, name) {
                     return Some(Self::Heap(family, kind));
+                }
+                #[cfg(feature = "contention")]
+                if let Some(kind) = contention::Kind::of(family, name) {
+                    return Some(Self::Contention(family, kind));
                 }
                 let kind = threads::kind(name).filter(|_| family == Family::Go);
                 let absent = || absent::name(family, name).map(Self::Absent);

@@ -12,6 +12,8 @@ mod graph;
 mod location;
 #[cfg(feature = "http")]
 mod merge;
+#[cfg(any(feature = "contention", feature = "heap"))]
+mod plumbing;
 mod slice_table;
 mod stack_table;
 mod string_table;

@@ -22,9 +22,9 @@ mod words;
 mod models;
 
 pub(crate) use lane::{Claim, Lane};
-#[cfg(feature = "contention")]
-pub(crate) use record::WaitWriter;
 pub(crate) use record::{MAX_DEPTH, Record, RecordWriter, Source};
+#[cfg(feature = "contention")]
+pub(crate) use record::{Role, WaitWriter};
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize};

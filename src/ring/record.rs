@@ -8,8 +8,9 @@
 //! word 4…  frames, leaf first: the interrupted pc, then return addresses as they are
 //! ```
 //!
-//! A wait for a lock lies there in the same way, with the nanoseconds that it took in word 1, and
-//! the mean that it was sampled with in word 3.
+//! Waits for a lock lie there in the same way, with whose stack it is in the place of what ticked,
+//! how many waits there were in that of the weight, the nanoseconds that they took in word 1, and
+//! the mean that they were sampled with in word 3.
 
 use crate::unwind::StopReason;
 
@@ -30,6 +31,17 @@ pub(crate) enum Source {
     Program = 1,
     /// The profiler's thread, which looks at threads by elapsed time.
     Look = 2,
+}
+
+/// Whose stack is recorded with a wait for a lock.
+#[cfg(feature = "contention")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Role {
+    /// That of the thread that waited.
+    Waiter = 0,
+    /// That of the one that ended the wait: for a lock, it held that.
+    Holder = 1,
 }
 
 /// One sample, as read from a lane.
@@ -84,13 +96,22 @@ impl<'r> Record<'r> {
         self.words[3]
     }
 
-    /// Nanoseconds that a wait took.
+    /// Whose stack it is, of a wait.
+    #[cfg(feature = "contention")]
+    pub(crate) fn role(self) -> Role {
+        match (self.words[0] >> 24) as u8 {
+            0 => Role::Waiter,
+            _ => Role::Holder,
+        }
+    }
+
+    /// Nanoseconds that waits took.
     #[cfg(feature = "contention")]
     pub(crate) fn waited_ns(self) -> u64 {
         self.words[1]
     }
 
-    /// The mean that a wait was sampled with, in nanoseconds.
+    /// The mean that waits were sampled with, in nanoseconds.
     #[cfg(feature = "contention")]
     pub(crate) fn mean_ns(self) -> u64 {
         self.words[3]
@@ -138,10 +159,12 @@ impl RecordWriter {
     }
 }
 
-/// What is known of a wait for a lock besides its stack.
+/// What is known of waits for a lock besides a stack.
 #[cfg(feature = "contention")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitWriter {
+    pub(crate) role: Role,
+    pub(crate) waits: u32,
     pub(crate) waited_ns: u64,
     pub(crate) mean_ns: u64,
     pub(crate) epoch: u32,
@@ -155,7 +178,12 @@ impl WaitWriter {
         space: &mut [u64],
         unwind: impl FnOnce(&mut [u64]) -> (usize, StopReason),
     ) -> usize {
-        let header = [0, self.waited_ns, u64::from(self.epoch), self.mean_ns];
+        let header = [
+            (self.role as u64) << 24 | u64::from(self.waits) << 32,
+            self.waited_ns,
+            u64::from(self.epoch),
+            self.mean_ns,
+        ];
         write(header, space, unwind)
     }
 }

@@ -4,15 +4,16 @@
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sigprof::profile::{LabelValue, Line, LocationId, Sample};
 use sigprof::{Profile, contention};
 
-const ROUNDS: usize = 50;
+pub const ROUNDS: usize = 50;
 
 /// How long the lock is held once its waiter sleeps.
 const HELD: Duration = Duration::from_millis(2);
 
 /// Calls a function while the lock is held.
-trait Lock: Sync {
+pub trait Lock: Sync {
     fn with(&self, work: impl FnOnce());
 }
 
@@ -47,7 +48,7 @@ impl Lock for parking_lot::RwLock<()> {
 /// What the two threads have measured, in nanoseconds: the holder the time in which the waiter
 /// slept, the waiter that of its calls.
 #[derive(Debug, Default)]
-struct Measured {
+pub struct Measured {
     least: AtomicU64,
     most: AtomicU64,
 }
@@ -69,7 +70,7 @@ impl Stage {
 }
 
 /// One thread waits for the other `ROUNDS` times.
-fn contend(lock: &impl Lock) -> Measured {
+pub fn contend(lock: &impl Lock) -> Measured {
     let measured = Measured::default();
     let (stage, tid) = (Stage(AtomicUsize::new(0)), AtomicI32::new(0));
     std::thread::scope(|scope| {
@@ -125,54 +126,84 @@ fn sleeps(tid: i32) -> bool {
     })
 }
 
-/// The sums of the samples whose stacks have a function of this name.
-pub fn sums_below(profile: &Profile, function: &str) -> [i64; 2] {
-    let is_there = |stack: &[sigprof::profile::LocationId]| {
+/// The samples whose stacks have a function of this name.
+fn samples_below<'p>(profile: &'p Profile, function: &str) -> impl Iterator<Item = Sample<'p>> {
+    let is_there = move |stack: &[LocationId]| {
         stack.iter().any(|&location| {
             let lines = &profile.location(location).lines;
-            let name = |line: &sigprof::profile::Line| profile.function(line.function).name;
+            let name = |line: &Line| profile.function(line.function).name;
             lines
                 .iter()
                 .any(|line| profile.string(name(line)).contains(function))
         })
     };
-    let samples = profile.samples().filter(|sample| is_there(sample.stack));
+    profile
+        .samples()
+        .filter(move |sample| is_there(sample.stack))
+}
+
+/// The sums of their values.
+pub fn sums_below(profile: &Profile, function: &str) -> [i64; 2] {
+    sums(samples_below(profile, function))
+}
+
+/// The same for those whose threads waited for something of this kind, as the label says it.
+pub fn sums_of(profile: &Profile, function: &str, kind: &str) -> [i64; 2] {
+    let samples = samples_below(profile, function);
+    sums(samples.filter(|sample| {
+        sample.labels.iter().any(|label| {
+            let is_kind = |value| profile.string(value) == kind;
+            profile.string(label.key) == "wait"
+                && matches!(label.value, LabelValue::Str(value) if is_kind(value))
+        })
+    }))
+}
+
+fn sums<'p>(samples: impl Iterator<Item = Sample<'p>>) -> [i64; 2] {
     samples.fold([0, 0], |sums, sample| {
         [0, 1].map(|i| sums[i] + sample.values[i])
     })
 }
 
-fn assert_waits_are_seen(lock: &impl Lock) {
+pub fn assert_waits_are_seen(lock: &impl Lock, kind: &str) {
     let watch = contention::watch_process().unwrap();
     contention::set_sample_interval(Duration::from_nanos(1));
     let measured = contend(lock);
     drop(watch);
-    let profile = contention::profile().unwrap();
-    let [count, ns] = sums_below(&profile, "waits_for_lock");
     let bounds = [measured.least, measured.most].map(|ns| ns.into_inner() as i64);
-    assert_eq!(count, ROUNDS as i64, "{}", profile.top(20));
-    assert!((bounds[0]..=bounds[1]).contains(&ns), "{ns} ns, {bounds:?}");
-    assert_eq!(sums_below(&profile, "holds_lock"), [0, 0]);
+    let (waiters, holders) = (contention::profile(), contention::holders());
+    for (profile, function, other) in [
+        (waiters.unwrap(), "waits_for_lock", "holds_lock"),
+        (holders.unwrap(), "holds_lock", "waits_for_lock"),
+    ] {
+        let [count, ns] = sums_below(&profile, function);
+        assert_eq!(count, ROUNDS as i64, "{function}: {}", profile.top(20));
+        let is_right = (bounds[0]..=bounds[1]).contains(&ns);
+        assert!(is_right, "{function}: {ns} ns, {bounds:?}");
+        assert_eq!(sums_below(&profile, other), [0, 0]);
+        let of_kind = sums_of(&profile, function, kind);
+        assert_eq!(of_kind, [count, ns], "{function}: not all are of a {kind}");
+    }
 }
 
 #[test]
 fn waits_for_mutexes_of_the_standard_library_are_seen() {
-    assert_waits_are_seen(&std::sync::Mutex::new(()));
+    assert_waits_are_seen(&std::sync::Mutex::new(()), "mutex");
 }
 
 #[test]
 fn waits_for_reader_writer_locks_of_the_standard_library_are_seen() {
-    assert_waits_are_seen(&std::sync::RwLock::new(()));
+    assert_waits_are_seen(&std::sync::RwLock::new(()), "rwlock");
 }
 
 #[test]
 fn waits_for_mutexes_of_parking_lot_are_seen() {
-    assert_waits_are_seen(&parking_lot::Mutex::new(()));
+    assert_waits_are_seen(&parking_lot::Mutex::new(()), "mutex");
 }
 
 #[test]
 fn waits_for_reader_writer_locks_of_parking_lot_are_seen() {
-    assert_waits_are_seen(&parking_lot::RwLock::new(()));
+    assert_waits_are_seen(&parking_lot::RwLock::new(()), "rwlock");
 }
 
 #[test]

@@ -1,6 +1,13 @@
 //! Who waits for locks, of programs that have not been changed for it.
 #![cfg(feature = "contention")]
 
+#[cfg(feature = "http")]
+#[allow(dead_code, reason = "others send more")]
+#[path = "../http/client.rs"]
+mod client;
+#[cfg(feature = "http")]
+mod endpoints;
+mod kinds;
 mod locks;
 mod moments;
 #[path = "../support/process.rs"]

@@ -9,7 +9,7 @@ use sigprof::{Format, Profile};
 
 use crate::client::{ask, send};
 use crate::long_symbol;
-use crate::process::succeed;
+use crate::process::{output, succeed};
 use crate::served::Served;
 use crate::support::{run, tool};
 use crate::work::{burn_sixty, process_cpu};
@@ -193,6 +193,44 @@ fn scrapers_get_a_profile_of_what_is_not_recorded_and_people_a_sentence() {
             assert!(answer.text().contains(index), "{}", answer.text());
         }
     }
+}
+
+#[test]
+fn clients_say_why_a_program_has_no_heap_profile() {
+    let server = serve("127.0.0.1:0").unwrap();
+    let url = |path: &str| format!("http://{}{path}", server.local_addr());
+    let reason = "the program's #[global_allocator] is no sigprof::heap::Allocator";
+    let say = |mut command: Command| {
+        let directory = tempfile::tempdir().unwrap();
+        command.env("PPROF_TMPDIR", directory.path());
+        command.env("HOME", directory.path());
+        let output = output(&mut command).unwrap();
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|text| {
+            let text = String::from_utf8_lossy(&text);
+            text.into_owned()
+        });
+        (output.status.success(), stdout + &stderr)
+    };
+    for path in ["/pprof/heap", "/pprof/growth", "/debug/pprof/heap"] {
+        for (client, arguments, fails) in [
+            ("go", &["tool", "pprof", "-top"][..], true),
+            ("curl", &["-sS"], false),
+        ] {
+            let Some(client) = tool(client) else { return };
+            let mut command = Command::new(client);
+            command.args(arguments).arg(url(path));
+            let (is_success, text) = say(command);
+            assert_eq!(is_success, !fails, "{text}");
+            assert!(text.contains(reason), "{path}: {text}");
+        }
+    }
+    let Some(google_pprof) = tool("google-pprof") else {
+        return;
+    };
+    let mut command = Command::new(google_pprof);
+    command.arg("--text").arg(url("/pprof/heap"));
+    let (is_success, text) = say(command);
+    assert!(!is_success, "{text}");
 }
 
 #[test]
