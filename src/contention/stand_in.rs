@@ -42,21 +42,20 @@ pub(super) fn is_possible() -> bool {
 pub(super) fn put_in(generation: Generation, maps: &Maps) -> Option<Outcome> {
     let function = got::definition(NAME)?;
     REAL.store(function as *mut (), Ordering::Release);
-    let what = Replacement {
-        name: NAME,
-        function,
-        stand_in: stand_in(),
-    };
-    got::replace(what, generation, maps)
+    got::replace(&[replacement(function)], generation, maps)
 }
 
 /// Has all modules call the real function again.
 pub(super) fn take_out() {
-    got::restore(NAME, stand_in());
+    got::restore(&[replacement(REAL.load(Ordering::Acquire) as usize)]);
 }
 
-fn stand_in() -> usize {
-    syscall as *const () as usize
+fn replacement(function: usize) -> Replacement {
+    Replacement {
+        name: NAME,
+        function,
+        stand_in: syscall as *const () as usize,
+    }
 }
 
 /// Stands in for `syscall`: a futex call goes to [`futex`], with the address that it returns to in

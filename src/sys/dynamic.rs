@@ -6,6 +6,8 @@
 //! no further.
 #![forbid(unsafe_code)]
 
+use std::ffi::CStr;
+
 use super::image::Image;
 
 const DT_NULL: u64 = 0;
@@ -18,6 +20,7 @@ const DT_RELASZ: u64 = 8;
 const DT_PLTREL: u64 = 20;
 const DT_JMPREL: u64 = 23;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
+const DT_VERSYM: u64 = 0x6fff_fff0;
 const DT_RELACOUNT: u64 = 0x6fff_fff9;
 
 /// `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT` (System V ABI, AMD64 supplement, 4.4).
@@ -29,6 +32,10 @@ const RELOCATIONS: (u32, u32) = (1025, 1026);
 
 const RELOCATION_BYTES: usize = 24;
 const SYMBOL_BYTES: usize = 24;
+
+/// In a symbol's version: it is not the one that is meant where none is named (Linux Standard Base,
+/// 10.7).
+const HIDDEN: u16 = 0x8000;
 
 /// A word that the loader fills with a function's address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,6 +52,8 @@ pub(super) struct Slot {
 pub(super) struct Dynamic<'l> {
     symbols: &'l [u8],
     names: &'l [u8],
+    /// By symbol, where there are any.
+    versions: Option<&'l [u8]>,
     gnu_hash: Option<&'l [u8]>,
     hash: Option<&'l [u8]>,
     /// Of data, and of calls.
@@ -77,14 +86,19 @@ impl<'l> Dynamic<'l> {
         Some(Self {
             symbols: table(DT_SYMTAB)?,
             names: table(DT_STRTAB)?,
+            versions: table(DT_VERSYM),
             gnu_hash: table(DT_GNU_HASH),
             hash: table(DT_HASH),
             relocations: [data.unwrap_or_default(), calls.unwrap_or_default()],
         })
     }
 
-    /// The words that hold the address of the function `name` for the module's own code.
-    pub(super) fn slots(&self, name: &[u8]) -> impl Iterator<Item = Slot> {
+    /// The words that hold the addresses of functions for the module's own code: of those whose
+    /// names `find` knows, with what it has for them.
+    pub(super) fn slots<T>(
+        &self,
+        find: impl Fn(&[u8]) -> Option<T>,
+    ) -> impl Iterator<Item = (T, Slot)> {
         let (data, call) = RELOCATIONS;
         let all = self
             .relocations
@@ -93,10 +107,15 @@ impl<'l> Dynamic<'l> {
         all.filter_map(move |relocation| {
             let info = word(relocation, 8)?;
             let (symbol, kind) = ((info >> 32) as usize, info as u32);
-            ((kind == data || kind == call) && self.is_named(symbol, name)?).then_some(Slot {
+            if kind != data && kind != call {
+                return None;
+            }
+            let found = find(self.name(symbol)?)?;
+            let slot = Slot {
                 address: word(relocation, 0)?,
                 may_be_lazy: kind == call,
-            })
+            };
+            Some((found, slot))
         })
     }
 
@@ -148,7 +167,8 @@ impl<'l> Dynamic<'l> {
         None
     }
 
-    /// Whether this is a function of that name which is here and can be bound to from elsewhere.
+    /// Whether this is a function of that name which is here and can be bound to from elsewhere, by
+    /// those that name no version of it.
     fn defines(&self, symbol: usize, name: &[u8]) -> bool {
         const FUNCTION: u8 = 2;
         const GLOBAL_OR_WEAK: std::ops::RangeInclusive<u8> = 1..=2;
@@ -160,17 +180,19 @@ impl<'l> Dynamic<'l> {
         info & 0xf == FUNCTION
             && GLOBAL_OR_WEAK.contains(&(info >> 4))
             && !section.starts_with(&UNDEFINED)
-            && self.is_named(symbol, name) == Some(true)
+            && self.name(symbol) == Some(name)
+            && !self.is_hidden(symbol)
     }
 
-    fn is_named(&self, symbol: usize, name: &[u8]) -> Option<bool> {
-        let offset = half(self.symbol(symbol)?, 0)?;
-        let found = self.names.get(offset..)?;
-        Some(
-            found
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with(&[0])),
-        )
+    fn is_hidden(&self, symbol: usize) -> bool {
+        let version = self.versions.and_then(|all| all.get(symbol * 2..));
+        let version = version.and_then(|version| version.first_chunk());
+        version.is_some_and(|&version| u16::from_ne_bytes(version) & HIDDEN != 0)
+    }
+
+    fn name(&self, symbol: usize) -> Option<&'l [u8]> {
+        let names = self.names.get(half(self.symbol(symbol)?, 0)?..)?;
+        Some(CStr::from_bytes_until_nul(names).ok()?.to_bytes())
     }
 
     fn symbol(&self, index: usize) -> Option<&'l [u8]> {
@@ -235,6 +257,7 @@ mod tests {
         let dynamic = |gnu_hash, hash| Dynamic {
             symbols: &symbols,
             names,
+            versions: None,
             gnu_hash,
             hash,
             relocations: [&[], &[]],
@@ -244,6 +267,13 @@ mod tests {
             assert_eq!(dynamic.definition(b"two"), None, "it is only referred to");
             assert_eq!(dynamic.definition(b"three"), Some(0x300));
             assert_eq!(dynamic.definition(b"thre"), None);
+            let versions: Vec<u8> = [0, 2, 0, HIDDEN | 2].map(u16::to_ne_bytes).concat();
+            let versioned = Dynamic {
+                versions: Some(&versions),
+                ..dynamic
+            };
+            assert_eq!(versioned.definition(b"one"), Some(0x100));
+            assert_eq!(versioned.definition(b"three"), None, "an old version");
         }
         assert_eq!(dynamic(None, Some(&looping[..])).definition(b"one"), None);
         for len in 0..gnu.len() {

@@ -49,12 +49,19 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replacement {
     pub(crate) name: &'static [u8],
-    /// Its address.
+    /// Its address, as [`definition`] has it.
     pub(crate) function: usize,
     pub(crate) stand_in: usize,
 }
 
-/// The address of the function `name` in the first module that defines it.
+impl Replacement {
+    /// Whether a module has none of its own of a function. One that has is the function's own room.
+    fn is_for(&self, module: &Dynamic<'_>) -> bool {
+        module.definition(self.name).is_none()
+    }
+}
+
+/// The address of the function `name` in the first module that defines it, by its default version.
 ///
 /// Not by asking `dlsym`: in an executable at a fixed address that can answer the executable's own
 /// stub, which calls through the very word that is about to be replaced.
@@ -78,9 +85,9 @@ fn next_walk() -> usize {
     WALKS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1)
 }
 
-/// Replaces the function in all modules that are relocated. `generation` was taken before `maps`
-/// were read; `None` if the list has changed since.
-pub(crate) fn replace(what: Replacement, generation: Generation, maps: &Maps) -> Option<Outcome> {
+/// Replaces functions in all modules that are relocated. `generation` was taken before `maps` were
+/// read; `None` if the list has changed since.
+pub(crate) fn replace(all: &[Replacement], generation: Generation, maps: &Maps) -> Option<Outcome> {
     let protections = Protections::new(maps);
     let page = page_bytes();
     let walk = next_walk();
@@ -97,7 +104,7 @@ pub(crate) fn replace(what: Replacement, generation: Generation, maps: &Maps) ->
             && let Some(dynamic) = Dynamic::new(&image)
         {
             let mut is_replaced = false;
-            for slot in slots(&image, &dynamic, what.name) {
+            for (what, slot) in slots(&image, &dynamic, all) {
                 match replace_in(&image, slot, what, &protections, page) {
                     Slotted::Replaced(original) => {
                         original.was_seen(walk);
@@ -112,7 +119,7 @@ pub(crate) fn replace(what: Replacement, generation: Generation, maps: &Maps) ->
         true
     });
     is_whole.then(|| {
-        Original::forget_unseen(walk, what.stand_in);
+        forget_unseen(walk, all);
         outcome
     })
 }
@@ -126,25 +133,33 @@ enum Slotted {
     Left,
 }
 
-/// The function's words in a module that does not define it itself. One that does is the function's
-/// own room.
-fn slots(
+/// Forgets the words of modules that a whole walk did not come by: they are gone.
+fn forget_unseen(walk: usize, all: &[Replacement]) {
+    Original::forget_unseen(walk, |stand_in| {
+        all.iter().any(|what| what.stand_in == stand_in)
+    });
+}
+
+/// A module's words of these functions, those left out that it defines itself.
+fn slots<'r>(
     image: &Image<'_>,
     dynamic: &Dynamic<'_>,
-    name: &'static [u8],
-) -> impl Iterator<Item = (usize, bool)> {
-    let slots = dynamic
-        .definition(name)
-        .is_none()
-        .then(|| dynamic.slots(name));
-    let placed = |s: Slot| Some((image.slot(s.address)?, s.may_be_lazy));
-    slots.into_iter().flatten().filter_map(placed)
+    all: &'r [Replacement],
+) -> impl Iterator<Item = (&'r Replacement, (usize, bool))> {
+    let find = |name: &[u8]| {
+        let what = all.iter().find(|what| what.name == name)?;
+        what.is_for(dynamic).then_some(what)
+    };
+    let placed = |(what, slot): (&'r Replacement, Slot)| {
+        Some((what, (image.slot(slot.address)?, slot.may_be_lazy)))
+    };
+    dynamic.slots(find).filter_map(placed)
 }
 
 fn replace_in(
     image: &Image<'_>,
     (slot, may_be_lazy): (usize, bool),
-    what: Replacement,
+    what: &Replacement,
     protections: &Protections,
     page: u64,
 ) -> Slotted {
@@ -190,7 +205,7 @@ fn replace_in(
 
 /// Puts back what was replaced, in the modules that are still there. A word that leads to something
 /// else by now is left: a wrapper was put on top, or the function was looked up meanwhile.
-pub(crate) fn restore(name: &'static [u8], stand_in: usize) {
+pub(crate) fn restore(all: &[Replacement]) {
     // Without the maps, by what they were when the word was replaced. A word that holds the
     // stand-in is of a module that was there before they were read, so they are true of it.
     let protections = Maps::read().ok().map(|maps| Protections::new(&maps));
@@ -201,7 +216,7 @@ pub(crate) fn restore(name: &'static [u8], stand_in: usize) {
         if let Some(image) = unsafe { Image::new(info) }
             && let Some(dynamic) = Dynamic::new(&image)
         {
-            for (slot, _) in slots(&image, &dynamic, name) {
+            for (what, (slot, _)) in slots(&image, &dynamic, all) {
                 let Some(original) = Original::of(slot) else {
                     continue;
                 };
@@ -211,8 +226,8 @@ pub(crate) fn restore(name: &'static [u8], stand_in: usize) {
                     // SAFETY: an aligned word of a loaded module that can be read, on a page that
                     // has this protection.
                     Some(protection) => unsafe {
-                        word(slot).load(Ordering::Relaxed) == stand_in
-                            && !exchange(slot, stand_in, original.value(), protection, page)
+                        word(slot).load(Ordering::Relaxed) == what.stand_in
+                            && !exchange(slot, what.stand_in, original.value(), protection, page)
                     },
                     None => true,
                 };
@@ -224,7 +239,7 @@ pub(crate) fn restore(name: &'static [u8], stand_in: usize) {
         }
         true
     });
-    Original::forget_unseen(walk, stand_in);
+    forget_unseen(walk, all);
 }
 
 /// A word of a module, which its threads read at any moment.
@@ -288,7 +303,13 @@ mod tests {
 
     #[test]
     fn definitions_are_those_that_the_loader_finds() {
-        for name in [c"pthread_create", c"dl_iterate_phdr", c"getppid"] {
+        // The last one has two versions on x86_64.
+        for name in [
+            c"pthread_create",
+            c"dl_iterate_phdr",
+            c"getppid",
+            c"pthread_cond_wait",
+        ] {
             // SAFETY: looks up a name that is there.
             let told = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             // This executable is at no fixed address, so `dlsym` answers right.
@@ -304,7 +325,7 @@ mod tests {
             function: 1,
             stand_in: 2,
         };
-        let outcome = replace(what, Generation::default(), &Maps::default());
+        let outcome = replace(&[what], Generation::default(), &Maps::default());
         assert_eq!(outcome, None);
     }
 }

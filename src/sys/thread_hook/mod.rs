@@ -177,15 +177,11 @@ impl ThreadHook {
             return;
         };
         REAL.store(function as *mut (), Ordering::Release);
-        let what = Replacement {
-            name: NAME,
-            function,
-            stand_in: stand_in(),
-        };
-        self.outcome = got::replace(what, generation, maps).unwrap_or(Outcome {
-            is_pending: true,
-            ..self.outcome
-        });
+        self.outcome =
+            got::replace(&[replacement(function)], generation, maps).unwrap_or(Outcome {
+                is_pending: true,
+                ..self.outcome
+            });
         self.retries = match self.outcome.is_pending {
             true if self.generation == generation => self.retries.saturating_add(1),
             _ => 0,
@@ -214,14 +210,18 @@ impl Drop for ThreadHook {
         if self.page.owner.load(Ordering::Acquire) == self.number {
             self.page.create.store(ptr::null_mut(), Ordering::Release);
             self.page.begin.store(ptr::null_mut(), Ordering::Release);
-            got::restore(NAME, stand_in());
+            got::restore(&[replacement(REAL.load(Ordering::Acquire) as usize)]);
             self.page.owner.store(0, Ordering::Release);
         }
     }
 }
 
-fn stand_in() -> usize {
-    (create as Create) as usize
+fn replacement(function: usize) -> Replacement {
+    Replacement {
+        name: NAME,
+        function,
+        stand_in: (create as Create) as usize,
+    }
 }
 
 /// Stands in for `pthread_create`. It takes no lock and nothing from the host's heap: an allocator

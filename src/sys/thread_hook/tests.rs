@@ -95,7 +95,7 @@ fn values() -> Vec<(usize, usize)> {
         if let Some(image) = image
             && let Some(dynamic) = Dynamic::new(&image)
         {
-            for slot in dynamic.slots(NAME) {
+            for (_, slot) in dynamic.slots(|name| (name == NAME).then_some(())) {
                 let slot = image.slot(slot.address).unwrap();
                 // SAFETY: a word of a loaded module.
                 values.push((slot, unsafe { ptr::read_volatile(slot as *const usize) }));
