@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::counted::{Counted, Mark};
 use super::pace::Pacer;
 use super::recorder::Recorder;
-use super::{sampling, stand_in};
+use super::{sampling, stand_ins};
 use crate::capture::Publisher;
 use crate::profile::SliceTable;
 use crate::ring::Role;
@@ -62,7 +62,7 @@ impl Collector {
     /// Publishes what is loaded, and has all of it call the stand-in.
     pub(super) fn look_at_modules(&mut self) -> std::io::Result<()> {
         let (generation, maps) = self.publisher.publish()?;
-        let is_pending = stand_in::put_in(generation, &maps).is_none_or(|done| done.is_pending);
+        let is_pending = stand_ins::put_in(generation, &maps).is_none_or(|done| done.is_pending);
         self.pending = match is_pending {
             true => self.pending.saturating_add(1),
             false => 0,

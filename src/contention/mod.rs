@@ -14,12 +14,18 @@
 //! # What is seen
 //!
 //! The locks of Rust's standard library, of parking_lot and of tokio wait through the C library's
-//! `syscall` function when they cannot be had at once. While the process is watched, the words
-//! through which each loaded module calls that function lead to one of sigprof's, which times the
-//! waits. A lock that is free costs nothing more: nobody calls `syscall` for it.
+//! `syscall` function when they cannot be had at once; programs in C and C++ call the C library's
+//! own: `pthread_mutex_lock`, `pthread_rwlock_rdlock`, `pthread_cond_wait`, `sem_wait` and their
+//! relatives. While the process is watched, the words through which each loaded module calls those
+//! functions lead to sigprof's, which time the waits. A lock that is free costs nothing more in
+//! Rust, where nobody calls `syscall` for it, and next to nothing in C: it is tried before anything
+//! is timed.
 //!
 //! A wait that its lock's owner has ended before it began is none. A thread that is woken and finds
-//! the lock taken again waits twice.
+//! the lock taken again waits twice in Rust, and once in C.
+//!
+//! Not seen are calls within the C library itself, and those through an address that a program has
+//! from `dlsym` or keeps in its data.
 //!
 //! # What the values mean
 //!
@@ -34,7 +40,7 @@ mod pace;
 mod recorder;
 mod report;
 mod sampling;
-mod stand_in;
+mod stand_ins;
 mod wait;
 mod waiters;
 mod watch;

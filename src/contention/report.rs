@@ -27,6 +27,8 @@ pub(super) struct Report {
     profile: Profile,
     /// By the number of the stack: where the waiter's call is, and then the stack.
     located: Vec<Vec<LocationId>>,
+    /// What is waited for, by the number of the stack, where that is known without names.
+    known: Vec<Option<Wait>>,
     waits: Vec<Waits>,
     lost: Waits,
 }
@@ -51,7 +53,11 @@ impl Report {
         let (all, before) = (collector.counted(), &since.counted);
         let waits = (0..stacks.len() as u32)
             .map(|stack| all.waits(role, stack).minus(before.waits(role, stack)));
+        // Behind the word with the layout.
+        let known =
+            (0..stacks.len() as u32).map(|stack| Wait::of_number(*stacks.get(stack).get(1)?));
         Self {
+            known: known.collect(),
             waits: waits.collect(),
             lost: all.lost(role).minus(before.lost(role)),
             profile,
@@ -64,14 +70,18 @@ impl Report {
         let Self {
             mut profile,
             located,
+            known,
             waits,
             lost,
         } = self;
         #[cfg(feature = "symbolize")]
         symbolize::add_names(&mut profile);
         // Before the functions are taken off that say it.
-        let kinds: Vec<Wait> = (located.iter())
-            .map(|stack| {
+        let kinds: Vec<Wait> = (located.iter().zip(known))
+            .map(|(stack, known)| {
+                if let Some(known) = known {
+                    return known;
+                }
                 let (site, stack) = stack.split_at(1.min(stack.len()));
                 let [of_stack, of_site] = [stack, site].map(|s| Wait::of(names(&profile, s)));
                 match of_stack {

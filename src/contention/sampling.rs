@@ -43,7 +43,8 @@ pub(super) fn set_mean_ns(mean_ns: u64) {
     MEAN_NS.store(mean_ns, Ordering::Relaxed);
 }
 
-/// Whether waits that took so long in all are a sample. `seed` is another one each time. *Async-signal-safe.*
+/// Whether waits that took so long in all are a sample. `seed` is another one each time.
+/// *Async-signal-safe.*
 pub(super) fn is_sampled(waited_ns: u64, mean_ns: u64, seed: u64) -> bool {
     mean_ns > 0 && (waited_ns >= mean_ns || Random::of_seed(seed).nth_below(1, mean_ns) < waited_ns)
 }

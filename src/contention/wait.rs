@@ -3,8 +3,9 @@
 
 /// What a thread waits for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
 pub(super) enum Wait {
-    Mutex,
+    Mutex = 0,
     RwLock,
     Condvar,
     Semaphore,
@@ -54,7 +55,7 @@ const BETWEEN: [&str; 9] = [
 /// What of these is no more than the way to the system call, and says nothing that the function
 /// that it is called by does not.
 const PLUMBING: [&str; 10] = [
-    "sigprof::contention::stand_in::",
+    "sigprof::contention::stand_ins::",
     "std::sys::pal::unix::futex::",
     "std::sys::sync::mutex::",
     "std::sys::sync::rwlock::",
@@ -72,6 +73,28 @@ fn bare(name: &str) -> &str {
 }
 
 impl Wait {
+    pub(super) const KINDS: usize = 6;
+
+    const ALL: [Self; Self::KINDS] = [
+        Self::Mutex,
+        Self::RwLock,
+        Self::Condvar,
+        Self::Semaphore,
+        Self::Park,
+        Self::Other,
+    ];
+
+    /// This as a number that is no code's address.
+    pub(super) fn number(self) -> u64 {
+        self as u64 + 1
+    }
+
+    /// What such a number is of.
+    pub(super) fn of_number(number: u64) -> Option<Self> {
+        let nth = usize::try_from(number.checked_sub(1)?).ok()?;
+        Self::ALL.get(nth).copied()
+    }
+
     /// By the names of functions, from the leaf on.
     ///
     /// A wait for a lock is one whatever waits for the lock: a condition variable takes its mutex

@@ -18,12 +18,16 @@ const MOST_REACH: usize = 16;
 /// No address: a place that is being filled.
 const FILLING: u64 = 1;
 
+/// In a time: somebody has answered for a part of the wait.
+const ANSWERED: u64 = 1 << 63;
+
 /// A waiter.
 #[derive(Debug)]
 struct Place {
     /// That it waits at; 0 for nobody.
     address: AtomicU64,
-    /// The end of the time that somebody has answered for: at first the beginning of the wait.
+    /// The end of the time that somebody has answered for, with [`ANSWERED`]: at first the
+    /// beginning of the wait.
     since_ns: AtomicU64,
 }
 
@@ -31,7 +35,7 @@ struct Place {
 #[repr(C, align(128))]
 struct Bucket {
     places: [Place; PLACES],
-    /// Where each waiter's call returns to.
+    /// Of each waiter, as in [`Charge::caller`].
     callers: [AtomicU64; PLACES],
 }
 
@@ -62,9 +66,13 @@ impl Drop for Waiting<'_> {
 pub(super) struct Charge {
     /// Those who waited.
     pub(super) waiters: u32,
+    /// Those of them that nobody had answered for before.
+    pub(super) newly: u32,
     /// How long they did for which nobody had answered, all of them together.
     pub(super) ns: u64,
-    /// Where a waiter's call returns to.
+    /// Where a waiter's call returns to; or what it waits for, as [`Wait::number`] has it.
+    ///
+    /// [`Wait::number`]: super::wait::Wait::number
     pub(super) caller: u64,
 }
 
@@ -119,8 +127,9 @@ impl Waiters {
         for reach in 0..=reach {
             let bucket = &self.buckets()[(home + reach) % BUCKETS];
             for (place, caller) in bucket.places.iter().zip(&bucket.callers) {
-                if let Some(ns) = place.charge(address, now_ns) {
+                if let Some((ns, is_new)) = place.charge(address, now_ns) {
                     charge.waiters += 1;
+                    charge.newly += u32::from(is_new);
                     charge.ns += ns;
                     charge.caller = caller.load(Ordering::Relaxed);
                 }
@@ -140,19 +149,25 @@ impl Place {
                 .is_ok()
     }
 
-    fn charge(&self, address: u64, now_ns: u64) -> Option<u64> {
+    /// For how long nobody has answered, and whether nobody ever has.
+    fn charge(&self, address: u64, now_ns: u64) -> Option<(u64, bool)> {
         if self.address.load(Ordering::Acquire) != address {
             return None;
         }
         let since_ns = self.since_ns.load(Ordering::Acquire);
-        let ns = now_ns.checked_sub(since_ns)?;
+        let ns = now_ns.checked_sub(since_ns & !ANSWERED)?;
         // The time is this waiter's if the address still is; and where another takes the place now,
         // its time is another one.
         (self.address.load(Ordering::Relaxed) == address
             && (self.since_ns)
-                .compare_exchange(since_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(
+                    since_ns,
+                    now_ns | ANSWERED,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                )
                 .is_ok())
-        .then_some(ns)
+        .then_some((ns, since_ns & ANSWERED == 0))
     }
 }
 
@@ -168,18 +183,19 @@ mod tests {
         let first = waiters.enter(lock, 100, 7).unwrap();
         let second = waiters.enter(lock, 150, 7).unwrap();
         let of_other = waiters.enter(other, 0, 8).unwrap();
-        let charge = |waiters, ns, caller| Charge {
+        let charge = |waiters, newly, ns, caller| Charge {
             waiters,
+            newly,
             ns,
             caller,
         };
-        assert_eq!(waiters.charge(lock, 200), charge(2, 100 + 50, 7));
+        assert_eq!(waiters.charge(lock, 200), charge(2, 2, 100 + 50, 7));
         drop(first);
         // The second one waits on, and the next one answers for that.
-        assert_eq!(waiters.charge(lock, 230), charge(1, 30, 7));
+        assert_eq!(waiters.charge(lock, 230), charge(1, 0, 30, 7));
         drop(second);
         assert_eq!(waiters.charge(lock, 300), Charge::default());
-        assert_eq!(waiters.charge(other, 300), charge(1, 300, 8));
+        assert_eq!(waiters.charge(other, 300), charge(1, 1, 300, 8));
         drop(of_other);
     }
 

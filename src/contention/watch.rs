@@ -9,7 +9,7 @@ use super::collector::Collector;
 use super::counted::Mark;
 use super::recorder::Recorder;
 use super::report::{Report, View};
-use super::stand_in;
+use super::stand_ins;
 use crate::aggregate::Flusher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
@@ -61,7 +61,7 @@ impl fmt::Debug for Watch {
 pub fn watch_process() -> Result<Watch> {
     let refused =
         |error| Error::with_source(ErrorKind::Os, "could not watch the process's locks", error);
-    if !stand_in::is_possible() {
+    if !stand_ins::is_possible() {
         let message = "could not watch the process's locks: no loaded module defines `syscall`, \
                        since the program is linked statically";
         return Err(Error::new(ErrorKind::Unsupported, message));
@@ -117,7 +117,7 @@ impl Drop for Watch {
             flusher.join();
         }
         // After the flusher, which puts it into modules that are loaded.
-        stand_in::take_out();
+        stand_ins::take_out();
         let rack = &recorder.capture.rack;
         let deadline = Instant::now() + THREADS_LEAVE_WITHIN;
         let mut is_in_use = rack.oldest_epoch().is_some();

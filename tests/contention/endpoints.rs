@@ -41,7 +41,7 @@ fn go_and_google_pprof_see_who_waits_and_who_holds() {
     assert_eq!(absent.status, 404);
     assert!(absent.text().contains("watch_process"), "{}", absent.text());
     let _watch = contention::watch_process().unwrap();
-    contend(&Mutex::new(()));
+    contend(&Mutex::new(()), ROUNDS);
     for (path, function, other) in [
         ("/debug/pprof/block", "waits_for_lock", "holds_lock"),
         ("/debug/pprof/contention", "waits_for_lock", "holds_lock"),
@@ -84,14 +84,14 @@ fn a_window_has_what_is_waited_in_it() {
     let address = server.local_addr();
     let _watch = contention::watch_process().unwrap();
     // Before the window, by another lock.
-    contend(&RwLock::new(()));
+    contend(&RwLock::new(()), ROUNDS);
     let (lock, mut waits) = (Mutex::new(()), 0);
     for (kind, function) in [("block", "waits_for_lock"), ("mutex", "holds_lock")] {
         let answer = std::thread::scope(|scope| {
             let path = format!("/debug/pprof/{kind}?seconds=1");
             let asked = scope.spawn(move || ask(address, "GET", &path, b""));
             while !asked.is_finished() {
-                contend(&lock);
+                contend(&lock, ROUNDS);
                 waits += ROUNDS as i64;
             }
             asked.join().unwrap()

@@ -69,15 +69,15 @@ impl Stage {
     }
 }
 
-/// One thread waits for the other `ROUNDS` times.
-pub fn contend(lock: &impl Lock) -> Measured {
+/// One thread waits for the other so many times.
+pub fn contend(lock: &impl Lock, rounds: usize) -> Measured {
     let measured = Measured::default();
     let (stage, tid) = (Stage(AtomicUsize::new(0)), AtomicI32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // SAFETY: asks for a number.
             tid.store(unsafe { libc::gettid() }, Ordering::Release);
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 stage.wait_for(2 * round + 1);
                 let begin = Instant::now();
                 waits_for_lock(lock);
@@ -85,7 +85,7 @@ pub fn contend(lock: &impl Lock) -> Measured {
                 stage.reach(2 * round + 2);
             }
         });
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             holds_lock(lock, || {
                 stage.reach(2 * round + 1);
                 while !sleeps(tid.load(Ordering::Acquire)) {
@@ -118,7 +118,7 @@ fn add(sum: &AtomicU64, time: Duration) {
 }
 
 /// Whether a thread of this process sleeps.
-fn sleeps(tid: i32) -> bool {
+pub fn sleeps(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat"));
     stat.is_ok_and(|stat| {
         stat.rsplit_once(") ")
@@ -168,7 +168,7 @@ fn sums<'p>(samples: impl Iterator<Item = Sample<'p>>) -> [i64; 2] {
 pub fn assert_waits_are_seen(lock: &impl Lock, kind: &str) {
     let watch = contention::watch_process().unwrap();
     contention::set_sample_interval(Duration::from_nanos(1));
-    let measured = contend(lock);
+    let measured = contend(lock, ROUNDS);
     drop(watch);
     let bounds = [measured.least, measured.most].map(|ns| ns.into_inner() as i64);
     let (waiters, holders) = (contention::profile(), contention::holders());
@@ -215,7 +215,7 @@ fn sampled_waits_agree_with_all_of_them() {
     let mut measured = [0, 0];
     const TIMES: usize = 8;
     for _ in 0..TIMES {
-        let times = contend(&lock);
+        let times = contend(&lock, ROUNDS);
         measured[0] += times.least.into_inner();
         measured[1] += times.most.into_inner();
     }

@@ -5,12 +5,16 @@
 #[allow(dead_code, reason = "others send more")]
 #[path = "../http/client.rs"]
 mod client;
+#[path = "../support/compile.rs"]
+mod compile;
 #[cfg(feature = "http")]
 mod endpoints;
 mod kinds;
 mod locks;
+mod modules;
 mod moments;
 #[path = "../support/process.rs"]
 mod process;
+mod pthread;
 #[path = "../support/mod.rs"]
 mod support;

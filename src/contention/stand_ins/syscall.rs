@@ -1,20 +1,16 @@
-//! What stands in for the C library's `syscall` while the process is watched.
+//! What stands in for the C library's `syscall`, through which Rust's locks wait.
 
 use std::arch::naked_asm;
 use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::recorder::Recorder;
-use super::waiters::Charge;
+use super::StandIn;
+use crate::contention::recorder::Recorder;
+use crate::contention::waiters::Charge;
 use crate::ring::Role;
 use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
-use crate::sys::got::{self, Outcome, Replacement};
-use crate::sys::maps::Maps;
-use crate::sys::modules::Generation;
 use crate::sys::signal::ErrnoGuard;
-
-const NAME: &[u8] = b"syscall";
 
 /// `syscall`, with as many arguments as any system call has. It takes them in C's way for functions
 /// with a variable number of them, which is, for numbers and addresses, the way for all others, on
@@ -29,32 +25,13 @@ type Syscall = unsafe extern "C-unwind" fn(
     f: libc::c_long,
 ) -> libc::c_long;
 
-/// The real `syscall`: set before any word leads to the stand-in, and never cleared.
 static REAL: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether there is a function to stand in for.
-pub(super) fn is_possible() -> bool {
-    got::definition(NAME).is_some()
-}
-
-/// Has modules that were loaded since call the stand-in. `generation` was taken before `maps` were
-/// read. `None` if modules have come or gone since.
-pub(super) fn put_in(generation: Generation, maps: &Maps) -> Option<Outcome> {
-    let function = got::definition(NAME)?;
-    REAL.store(function as *mut (), Ordering::Release);
-    got::replace(&[replacement(function)], generation, maps)
-}
-
-/// Has all modules call the real function again.
-pub(super) fn take_out() {
-    got::restore(&[replacement(REAL.load(Ordering::Acquire) as usize)]);
-}
-
-fn replacement(function: usize) -> Replacement {
-    Replacement {
-        name: NAME,
-        function,
-        stand_in: syscall as *const () as usize,
+pub(super) fn stand_in() -> StandIn {
+    StandIn {
+        name: "syscall",
+        real: &REAL,
+        address: syscall as *const () as usize,
     }
 }
 
@@ -179,6 +156,7 @@ unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64
     if let Ok(end_ns) = Clock::MONOTONIC.now_ns() {
         let waits = Charge {
             waiters: 1,
+            newly: 1,
             ns: end_ns.saturating_sub(begin_ns),
             caller,
         };
