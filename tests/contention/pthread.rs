@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sigprof::contention;
 
-use crate::locks::{Lock, assert_waits_are_seen, sleeps, sums_below, sums_of};
+use crate::locks::{Lock, assert_waits_are_seen, sleeps, stays_on_the_stack, sums_below, sums_of};
 
 /// What C has for a lock, and how it is locked and unlocked.
 struct Pthread<T> {
@@ -375,11 +375,11 @@ fn reads(lock: &RwLock, is_held: &AtomicBool, is_over: &AtomicBool) {
 #[inline(never)]
 fn first_reader(lock: &RwLock, is_held: &AtomicBool, is_over: &AtomicBool) {
     reads(lock, is_held, is_over);
-    std::hint::black_box(());
+    stays_on_the_stack();
 }
 
 #[inline(never)]
 fn second_reader(lock: &RwLock, is_held: &AtomicBool, is_over: &AtomicBool) {
     reads(lock, is_held, is_over);
-    std::hint::black_box(());
+    stays_on_the_stack();
 }
