@@ -72,11 +72,25 @@ pub(super) fn mean() -> u64 {
 /// Sets the mean interval: for the calling thread from its next allocation on, for others within
 /// [`PIECE`].
 pub(super) fn set_mean(bytes: u64) {
+    // A profile says it as a signed number.
+    let bytes = bytes.min(i64::MAX as u64);
     MEAN.store(bytes, Ordering::Relaxed);
     THREAD.with(|thread| {
-        let rest = left() + thread.rest.get();
-        thread.set_left(0);
-        thread.rest.set(rest);
+        thread.mean.set(bytes);
+        thread.begin(thread.draw(bytes));
+    });
+}
+
+/// Goes on in a forked child: it takes other samples than its parent and the parent's other
+/// children.
+pub(super) fn begin_in_child() {
+    let now = Clock::REALTIME.now_ns().unwrap_or(0);
+    let seed = Random::of_seed(now).nth(u64::from(std::process::id()));
+    SEED.store(seed | 1, Ordering::Relaxed);
+    THREAD.with(|thread| {
+        if thread.mean.get() != 0 {
+            thread.begin(thread.draw(thread.mean.get()));
+        }
     });
 }
 
@@ -120,18 +134,24 @@ pub(super) fn due(size: usize) -> Option<u64> {
             thread.begin(thread.draw(mean));
             return None;
         }
-        let interval = match thread.mean.replace(mean) == mean && mean != 0 {
-            true => left() + thread.rest.get(),
-            false => thread.draw(mean),
+        // Up to and with this block the countdown is that of the mean it was drawn with: a thread
+        // that notices another mean only where a sample was due must not lose the sample.
+        let (counted, interval) = match thread.mean.replace(mean) {
+            0 => (mean, thread.draw(mean)),
+            counted => (counted, left() + thread.rest.get()),
         };
         match interval.checked_sub(size) {
-            Some(rest) => {
+            Some(rest) if counted == mean => {
                 thread.begin(rest);
+                None
+            }
+            Some(_) => {
+                thread.begin(thread.draw(mean));
                 None
             }
             None => {
                 thread.begin(thread.draw(mean));
-                Some(mean)
+                Some(counted)
             }
         }
     })
@@ -380,6 +400,53 @@ mod tests {
             bytes += 64;
         }
         assert!(bytes <= PIECE, "{bytes}");
+    }
+
+    #[test]
+    fn another_mean_loses_no_sample() {
+        seed(9);
+        let means = [100_000, 400_000];
+        set_mean(means[0]);
+        let chance = |size: u64, mean: u64| -(-(size as f64) / mean as f64).exp_m1();
+        let (size, blocks) = (1000, 1_000_000);
+        let (mut found, mut variance) = (0.0, 0.0);
+        for block in 0..blocks {
+            // As another thread does.
+            if block % 65 == 0 {
+                MEAN.store(means[block / 65 % 2], Ordering::Relaxed);
+            }
+            if let Some(mean) = sampled(size) {
+                found += 1.0 / chance(size, mean);
+                variance += (1.0 / chance(size, mean)).powi(2);
+            }
+        }
+        let away = (found - blocks as f64) / variance.sqrt();
+        assert!(away.abs() < 4.0, "{found} of {blocks}: {away}");
+    }
+
+    #[test]
+    fn a_mean_is_a_signed_number() {
+        set_mean(u64::MAX);
+        assert_eq!((mean(), sampled(1 << 40)), (i64::MAX as u64, None));
+    }
+
+    #[test]
+    fn forked_children_take_other_samples_each() {
+        set_mean(1 << 40);
+        assert_eq!(sampled(1), None);
+        let mut rests = Vec::new();
+        for _ in 0..3 {
+            begin_in_child();
+            rests.push(THREAD.with(|thread| (thread.rest.get(), thread.draw(1 << 40))));
+        }
+        assert!(
+            rests[0].0 != rests[1].0 && rests[1].0 != rests[2].0,
+            "{rests:?}"
+        );
+        assert!(
+            rests[0].1 != rests[1].1 && rests[1].1 != rests[2].1,
+            "{rests:?}"
+        );
     }
 
     #[test]

@@ -50,6 +50,7 @@ fn mutexes() -> impl Iterator<Item = &'static dyn Held> {
 /// has no profile: that thread may have held a mutex.
 fn in_child() {
     stack::begin_in_child();
+    countdown::begin_in_child();
     peak::begin_in_child();
     let_go_of_all(mutexes());
     let _ = IS_WHOLE.get_or_make(|| ());

@@ -80,7 +80,8 @@ pub fn sample_interval() -> u64 {
     countdown::mean()
 }
 
-/// Sets the bytes between two samples, on average: 1 for a sample of every block, 0 for none.
+/// Sets the bytes between two samples, on average: 1 for a sample of every block, 0 for none. More
+/// than `i64::MAX` is taken for that.
 ///
 /// It holds for the calling thread from its next allocation on, for every other one after 64 KiB of
 /// its allocations at most. Blocks that were sampled before keep what they stand for.

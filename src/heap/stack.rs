@@ -42,7 +42,6 @@ static BENCHES_OF_ALL: [Bench; BENCHES] = [const { Bench::new() }; BENCHES];
 static VIEWS: ForkMutex<Views> = ForkMutex::new(Views {
     current: None,
     layouts: None,
-    guessed_ns: 0,
 });
 
 /// A thread looks what is loaded, and others do not wait for it.
@@ -51,10 +50,21 @@ static IS_LOOKING: AtomicBool = AtomicBool::new(false);
 /// How often a thread tries that has no view at all, while another one makes the first.
 const TRIES_FOR_VIEW: usize = 1000;
 
+/// Bytes of a bench's stack: what the look at the modules and the compiler of their tables take in
+/// a build without optimization, several times over. A thread that allocates may have next to no
+/// stack left.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// Bytes that have to be free for a look, which takes less: a process without memory is not ended
+/// for the sake of its profile.
+const LOOK_BYTES: usize = 2 << 20;
+
 /// Counts views, so that a bench knows whether it has the last one.
 static VERSION: AtomicU32 = AtomicU32::new(0);
-/// When modules are to be looked at again.
+/// When modules are to be looked at again,
 static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
+/// and when a new snapshot may be made although none has come or gone.
+static NEXT_GUESS_NS: AtomicU64 = AtomicU64::new(0);
 static PID: AtomicI32 = AtomicI32::new(0);
 /// One more than the place of the bounds of threads' stacks; 0 while that is not known.
 static BOUNDS: AtomicUsize = AtomicUsize::new(0);
@@ -69,6 +79,8 @@ struct View {
     snapshot: Snapshot,
     /// The layout that its addresses are of.
     layout: u32,
+    /// The system has said what is mapped.
+    has_maps: bool,
     generation: Generation,
     /// Walks that were made with it.
     walks: AtomicU32,
@@ -80,21 +92,25 @@ struct View {
 struct Views {
     current: Option<Arc<View>>,
     layouts: Option<Layouts>,
-    guessed_ns: u64,
 }
 
 /// What a walk takes.
 struct Bench {
     is_taken: AtomicBool,
-    tools: UnsafeCell<Option<Box<Tools>>>,
+    room: UnsafeCell<Room>,
 }
 
-// SAFETY: only the thread that has taken the bench touches the tools.
+/// A stack, and the tools that are used on it.
+struct Room {
+    stack: Option<Stack>,
+    tools: Option<Box<Tools>>,
+}
+
+// SAFETY: only the thread that has taken the bench touches the room.
 unsafe impl Sync for Bench {}
 
 struct Tools {
     cache: Cache,
-    stack: Stack,
     /// The version of `view`, and that.
     version: u32,
     view: Option<Arc<View>>,
@@ -104,48 +120,68 @@ struct Tools {
 
 impl Bench {
     const fn new() -> Self {
+        let room = Room {
+            stack: None,
+            tools: None,
+        };
         Self {
             is_taken: AtomicBool::new(false),
-            tools: UnsafeCell::new(None),
+            room: UnsafeCell::new(room),
         }
     }
 
-    /// Works with the bench's tools, if nobody else does.
+    /// Works with the bench's tools on its stack, if nobody else does. `Some(None)` where there is
+    /// no memory for them.
     fn try_work<T>(&self, work: impl FnOnce(&mut Tools) -> T) -> Option<Option<T>> {
         if self.is_taken.load(Ordering::Relaxed) || self.is_taken.swap(true, Ordering::Acquire) {
             return None;
         }
         // SAFETY: the bench was taken by this thread just now.
-        let tools = unsafe { &mut *self.tools.get() };
-        if tools.is_none() {
-            *tools = Tools::new();
+        let Room { stack, tools } = unsafe { &mut *self.room.get() };
+        if stack.is_none() {
+            *stack = Stack::of_bytes(STACK_BYTES).ok();
         }
-        let done = tools.as_deref_mut().map(work);
+        let mut done = None;
+        if let Some(stack) = stack {
+            let work_there = || {
+                if tools.is_none() && can_allocate(2 * size_of::<Tools>()) {
+                    *tools = Some(Box::new(Tools::new()));
+                }
+                done = tools.as_deref_mut().map(work);
+            };
+            // SAFETY: the stack is the bench's, which this thread has taken, and no part of the
+            // work unwinds: a panic would end the process, as in any allocator.
+            unsafe { stack.run(work_there) };
+        }
         self.is_taken.store(false, Ordering::Release);
         Some(done)
     }
 }
 
+/// Whether the program's allocator has this much memory now. Collections of the standard library
+/// end the process where it has none.
+fn can_allocate(bytes: usize) -> bool {
+    let mut room = Vec::<u8>::new();
+    let is_there = room.try_reserve_exact(bytes).is_ok();
+    std::hint::black_box(room.as_ptr());
+    is_there
+}
+
 impl Tools {
-    fn new() -> Option<Box<Self>> {
-        Some(Box::new(Self {
+    fn new() -> Self {
+        Self {
             cache: Cache::new(),
-            stack: Stack::new().ok()?,
             version: 0,
             view: None,
             words: [0; MAX_DEPTH + 1],
-        }))
+        }
     }
 
     /// Walks: how many words the stack has, and whether a newer view could do better. Without a
     /// view the stack is one that ends at once.
-    fn walk(&mut self, registers: Registers) -> (usize, bool) {
+    fn walk(&mut self, registers: Registers, now_ns: u64) -> (usize, bool) {
         let Self {
-            cache,
-            stack,
-            view,
-            words,
-            ..
+            cache, view, words, ..
         } = self;
         let Some(view) = view.as_deref() else {
             words[0] = (StopReason::NoUnwindData as u64) << 32;
@@ -155,18 +191,14 @@ impl Tools {
             pid: PID.load(Ordering::Relaxed),
             bounds: (BOUNDS.load(Ordering::Relaxed).checked_sub(1)).map(BoundsPlace::from_index),
         };
-        let mut walked = (1, false);
-        // SAFETY: the stack is the bench's, which this thread has taken, and unwinding returns.
-        unsafe {
-            stack.run(|| {
-                let unwound = view.snapshot.unwind(registers, subject, cache, words);
-                // The first frame is the allocator's own. What comes in its place is no address.
-                words[0] = u64::from(view.layout) | (unwound.reason as u64) << 32;
-                let is_outdated = unwound.reason.may_be_outdated() || unwound.unknown_stack;
-                walked = (unwound.depth.max(1), is_outdated);
-            });
-        }
-        walked
+        let unwound = view.snapshot.unwind(registers, subject, cache, words);
+        // The first frame is the allocator's own. What comes in its place is no address.
+        words[0] = u64::from(view.layout) | (unwound.reason as u64) << 32;
+        // A stack that is in no snapshot is a coroutine's, most often: only now and then is it
+        // worth a new one.
+        let is_time = NEXT_GUESS_NS.load(Ordering::Relaxed) <= now_ns;
+        let could_do_better = unwound.reason.may_be_outdated() || unwound.unknown_stack && is_time;
+        (unwound.depth.max(1), could_do_better)
     }
 
     /// Takes the last view, if this is another one.
@@ -191,9 +223,13 @@ pub(super) fn begin_in_child() {
     IS_LOOKING.store(false, Ordering::Relaxed);
     for bench in &BENCHES_OF_ALL {
         if bench.is_taken.load(Ordering::Relaxed) {
+            let room = Room {
+                stack: None,
+                tools: None,
+            };
             // SAFETY: whoever had taken it is not in this process. What was in use is left as it
             // is.
-            unsafe { bench.tools.get().write(None) };
+            unsafe { bench.room.get().write(room) };
             bench.is_taken.store(false, Ordering::Relaxed);
         }
     }
@@ -212,22 +248,23 @@ pub(super) fn walk<T>(
     find_bounds();
     let mut count = Some(count);
     let mut work = |tools: &mut Tools| {
+        let mut looked = Looked::Nothing;
         if now_ns >= NEXT_LOOK_NS.load(Ordering::Relaxed) {
-            look(now_ns, false);
+            looked = look(now_ns, false);
         }
         tools.update();
         for _ in 0..TRIES_FOR_VIEW {
-            if tools.view.is_some() {
+            if tools.view.is_some() || looked != Looked::Busy {
                 break;
             }
             std::thread::yield_now();
-            look(now_ns, false);
+            looked = look(now_ns, false);
             tools.update();
         }
-        let (mut depth, is_outdated) = tools.walk(registers);
-        if is_outdated && look(now_ns, true) {
+        let (mut depth, could_do_better) = tools.walk(registers, now_ns);
+        if could_do_better && look(now_ns, true) == Looked::New {
             tools.update();
-            depth = tools.walk(registers).0;
+            depth = tools.walk(registers, now_ns).0;
         }
         if let Some(view) = &tools.view {
             view.compile();
@@ -253,50 +290,71 @@ impl View {
         let walks = self.walks.fetch_add(1, Ordering::Relaxed) as usize;
         // A child that was forked meanwhile has nobody who goes on.
         if walks % 64 == 63 && !self.is_compiling.swap(true, Ordering::Acquire) {
-            let compile = || self.snapshot.compile_wanted(walks * WORTH_OF_WALK);
+            let compile = || {
+                (self.snapshot).compile_wanted(walks * WORTH_OF_WALK, can_allocate);
+            };
             let _ = try_holding_off_forks(compile);
             self.is_compiling.store(false, Ordering::Release);
         }
     }
 }
 
-/// Looks whether modules have come or gone, or guesses so, and makes a new view. Whether there is
-/// one. Nobody waits here for another thread that may wait for the loader: the calling thread may
-/// hold the loader's lock.
-fn look(now_ns: u64, is_guess: bool) -> bool {
-    if IS_LOOKING.swap(true, Ordering::Acquire) {
-        return false;
-    }
-    let is_new = look_alone(now_ns, is_guess);
-    IS_LOOKING.store(false, Ordering::Release);
-    is_new
+/// What a look has come to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Looked {
+    /// There is a new view.
+    New,
+    /// There is nothing new, or it could not be seen.
+    Nothing,
+    /// Another thread looks, or holds off forks.
+    Busy,
 }
 
-fn look_alone(now_ns: u64, is_guess: bool) -> bool {
+/// Looks whether modules have come or gone, or guesses so, and makes a new view. Nobody waits here
+/// for another thread that may wait for the loader: the calling thread may hold the loader's lock.
+fn look(now_ns: u64, is_guess: bool) -> Looked {
+    if IS_LOOKING.swap(true, Ordering::Acquire) {
+        return Looked::Busy;
+    }
+    let looked = look_alone(now_ns, is_guess);
+    IS_LOOKING.store(false, Ordering::Release);
+    looked
+}
+
+fn look_alone(now_ns: u64, is_guess: bool) -> Looked {
     let Some(generation) = try_holding_off_forks(Generation::now) else {
-        return false;
+        return Looked::Busy;
     };
     NEXT_LOOK_NS.store(now_ns + LOOK_SPACING_NS, Ordering::Relaxed);
-    let current = {
-        let mut views = VIEWS.lock();
-        let current = views.current.clone();
-        if (current.as_ref()).is_some_and(|view| view.generation == generation) {
-            if !is_guess || now_ns < views.guessed_ns + GUESS_SPACING_NS {
-                return false;
-            }
-            views.guessed_ns = now_ns;
+    let current = VIEWS.lock().current.clone();
+    if (current.as_ref()).is_some_and(|view| view.generation == generation) {
+        if !is_guess || now_ns < NEXT_GUESS_NS.load(Ordering::Relaxed) {
+            return Looked::Nothing;
         }
-        current
-    };
+        NEXT_GUESS_NS.store(now_ns + GUESS_SPACING_NS, Ordering::Relaxed);
+    }
+    if !can_allocate(LOOK_BYTES) {
+        return Looked::Nothing;
+    }
     let last = current.as_deref().map(|view| &view.snapshot);
-    let known = last.map_or(&[][..], Snapshot::modules);
+    // What was copied without the maps is to be copied again.
+    let had_maps = (current.as_deref()).is_some_and(|view| view.has_maps);
+    let known = last.filter(|_| had_maps).map_or(&[][..], Snapshot::modules);
     let see = || {
-        let maps = Maps::read().ok()?;
+        let maps = Maps::read();
+        let has_maps = maps.is_ok();
+        if current.is_some() && !has_maps {
+            return None;
+        }
+        // Where files cannot be opened the loader says what is loaded all the same.
+        let maps = maps.unwrap_or_else(|_| Maps::of(String::new()));
         let loaded = modules::loaded(known.iter().map(|rules| rules.module()), &maps);
-        Some((maps, loaded))
+        Some((maps, has_maps, loaded))
     };
-    let Some((maps, loaded)) = try_holding_off_forks(see).flatten() else {
-        return false;
+    let (maps, has_maps, loaded) = match try_holding_off_forks(see) {
+        Some(Some(seen)) => seen,
+        Some(None) => return Looked::Nothing,
+        None => return Looked::Busy,
     };
     let epoch = last.map_or(1, |last| last.epoch() + 1);
     let objects: Vec<_> = (loaded.iter().map(|module| module.object.clone())).collect();
@@ -306,6 +364,7 @@ fn look_alone(now_ns: u64, is_guess: bool) -> bool {
     layouts.observe(epoch, objects.iter());
     let view = View {
         layout: layouts.of_epoch(epoch),
+        has_maps,
         snapshot,
         generation,
         walks: AtomicU32::new(0),
@@ -315,7 +374,7 @@ fn look_alone(now_ns: u64, is_guess: bool) -> bool {
     VERSION.fetch_add(1, Ordering::Release);
     drop(views);
     drop(gone);
-    true
+    Looked::New
 }
 
 /// Finds out where threads keep the bounds of their stacks.

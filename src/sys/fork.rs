@@ -238,11 +238,27 @@ pub(crate) fn try_holding_off_forks<T>(f: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn noting_that_forks_wait<T>(f: impl FnOnce() -> T) -> T {
+    let set_cancel_state = |state| {
+        let mut old = 0;
+        // SAFETY: the call fills `old`.
+        unsafe { pthread_setcancelstate(state, &mut old) };
+        old
+    };
+    // A thread that ended at one of the calls of `f` would hold off forks for ever.
+    let cancel_state = set_cancel_state(PTHREAD_CANCEL_DISABLE);
     HOLDS_OFF_FORKS.set(true);
     let result = f();
     HOLDS_OFF_FORKS.set(false);
+    set_cancel_state(cancel_state);
     result
 }
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, old: *mut libc::c_int) -> libc::c_int;
+}
+
+/// The same under glibc and musl.
+const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
 
 /// As [`holding_off_forks`], for system calls alone: `f` allocates nothing and waits for nobody.
 /// For threads that begin, whose creator may hold the allocator's lock until they run: they must

@@ -244,8 +244,15 @@ impl<'l> Image<'l> {
 
     /// What the object is, without its unwind data.
     pub(super) fn object(&self, is_main: bool, maps: &Maps) -> Object {
+        let mut path = self.path(self.entry(maps).as_ref());
+        if is_main && path.is_empty() {
+            // The loader knows no name of the program's; a link can be read where no file can be
+            // opened.
+            let executable = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+            path = executable.to_string_lossy().into_owned();
+        }
         Object {
-            path: self.path(self.entry(maps).as_ref()),
+            path,
             build_id: self.build_id().to_vec(),
             is_main,
             code: self.code(),

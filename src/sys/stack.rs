@@ -1,4 +1,4 @@
-//! A stack of our own for the handler to work on.
+//! A stack of our own for the handler, or an allocation that is sampled, to work on.
 //!
 //! Threads have small stacks, and an alternate signal stack is smaller still (8 KiB under Rust's
 //! standard library, of which the signal frame takes up to 4), while evaluating a row of unwind
@@ -8,7 +8,7 @@ use std::io;
 
 use super::memory::Pages;
 
-/// Usable bytes: what evaluating takes in a build without optimization, several times over.
+/// Usable bytes of the handler's: what evaluating takes in a build without optimization, several times over.
 /// Untouched pages take no memory.
 const STACK_BYTES: usize = 128 * 1024;
 const GUARD_BYTES: usize = 4096;
@@ -18,7 +18,11 @@ const TOP_BYTES: usize = 128;
 
 /// A stack with a guard page below it.
 #[derive(Debug)]
-pub(crate) struct Stack(Pages);
+pub(crate) struct Stack {
+    pages: Pages,
+    /// Usable bytes.
+    bytes: usize,
+}
 
 // SAFETY: memory that only the user of `run` touches, whose contract it is to be alone.
 unsafe impl Sync for Stack {}
@@ -26,12 +30,17 @@ unsafe impl Sync for Stack {}
 impl Stack {
     /// A stack of 128 KiB.
     pub(crate) fn new() -> io::Result<Self> {
-        let pages = Pages::map(GUARD_BYTES + STACK_BYTES)?;
+        Self::of_bytes(STACK_BYTES)
+    }
+
+    /// A stack of this many bytes, which are whole pages.
+    pub(crate) fn of_bytes(bytes: usize) -> io::Result<Self> {
+        let pages = Pages::map(GUARD_BYTES + bytes)?;
         // SAFETY: the first page of a mapping of our own, which nothing uses yet.
         let guarded =
             unsafe { libc::mprotect(pages.as_ptr().cast(), GUARD_BYTES, libc::PROT_NONE) };
         super::check(guarded.into())?;
-        Ok(Self(pages))
+        Ok(Self { pages, bytes })
     }
 
     /// Runs `f` on this stack. *Async-signal-safe* if `f` is.
@@ -50,7 +59,7 @@ impl Stack {
         let mut f = Some(f);
         // SAFETY: within the mapping, which is a whole number of pages, and so aligned as a stack
         // must be.
-        let top = unsafe { self.0.as_ptr().add(GUARD_BYTES + STACK_BYTES - TOP_BYTES) };
+        let top = unsafe { (self.pages.as_ptr()).add(GUARD_BYTES + self.bytes - TOP_BYTES) };
         // SAFETY: `call::<F>` follows the C calling convention, keeps within the stack (a guard
         // page ends it), and returns.
         unsafe { call_on(top, call::<F>, &raw mut f) };
@@ -63,7 +72,7 @@ impl Stack {
     /// Nobody uses the stack while this runs.
     pub(crate) unsafe fn release_memory(&self) {
         // SAFETY: the caller's contract.
-        unsafe { self.0.discard() };
+        unsafe { self.pages.discard() };
     }
 }
 
@@ -140,7 +149,7 @@ mod tests {
                 assert_eq!(text, "captured");
             });
         }
-        let range = stack.0.as_ptr() as usize + GUARD_BYTES..;
+        let range = stack.pages.as_ptr() as usize + GUARD_BYTES..;
         assert!(range.contains(&there) && there < range.start + STACK_BYTES);
         assert!(
             mine.abs_diff(address_of_a_local()) < 4096,

@@ -154,3 +154,136 @@ fn a_thread_may_allocate_while_it_holds_the_loaders_lock() {
     heap::set_sample_interval(0);
     drop(recording.stop().unwrap());
 }
+
+/// Has a thread of the C library's run a function; with the least stack, if so. What it returned.
+fn run_in_thread(
+    run: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,
+    has_least_stack: bool,
+    meanwhile: impl FnOnce(libc::pthread_t),
+) -> *mut libc::c_void {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
+    let mut returned = std::ptr::null_mut();
+    // SAFETY: the calls fill what they are given before others read it, and the thread is joined.
+    unsafe {
+        let least = libc::sysconf(libc::_SC_THREAD_STACK_MIN) as usize;
+        assert_eq!(libc::pthread_attr_init(attributes.as_mut_ptr()), 0);
+        if has_least_stack {
+            let set = libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), least);
+            assert_eq!(set, 0, "{least}");
+        }
+        let (attributes, argument) = (attributes.as_mut_ptr(), std::ptr::null_mut());
+        let made = libc::pthread_create(thread.as_mut_ptr(), attributes, run, argument);
+        assert_eq!(made, 0);
+        meanwhile(thread.assume_init());
+        assert_eq!(libc::pthread_join(thread.assume_init(), &mut returned), 0);
+        libc::pthread_attr_destroy(attributes);
+    }
+    returned
+}
+
+/// Loads a module, so that the next sample looks what is loaded.
+fn load_another() {
+    // SAFETY: a library of the C library's own, whose initialization does nothing.
+    let module = unsafe { libc::dlopen(c"libutil.so.1".as_ptr(), libc::RTLD_NOW) };
+    assert!(!module.is_null());
+    std::thread::sleep(Duration::from_millis(110));
+}
+
+#[test]
+fn a_thread_with_the_least_stack_takes_samples() {
+    static IS_LOADED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn allocates(_argument: *mut libc::c_void) -> *mut libc::c_void {
+        // The first one makes what sampling needs.
+        black_box(vec![0_u8; 30_011]);
+        while !IS_LOADED.load(Ordering::Relaxed) {
+            black_box(vec![0_u8; 100]);
+        }
+        // Enough to have tables made of all modules.
+        (0..20_000).for_each(|_| drop(black_box(vec![0_u8; 30_013])));
+        std::ptr::null_mut()
+    }
+    heap::set_sample_interval(0);
+    run_in_thread(allocates, true, |_| {
+        heap::set_sample_interval(1);
+        load_another();
+        IS_LOADED.store(true, Ordering::Relaxed);
+    });
+    heap::set_sample_interval(0);
+    let profile = heap::profile().unwrap();
+    let size = |s: &sigprof::profile::Sample<'_>| s.values[1] / s.values[0].max(1);
+    let seen: i64 = profile
+        .samples()
+        .filter(|s| size(s) == 30_013)
+        .map(|s| s.values[0])
+        .sum();
+    assert!(seen > 19_000, "{seen}");
+}
+
+/// A thread is cancelled where it looks at a file next, which must not be the profile's.
+#[test]
+fn a_thread_that_is_cancelled_is_not_in_the_middle_of_a_sample() {
+    static IS_CANCELLED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn allocates(_argument: *mut libc::c_void) -> *mut libc::c_void {
+        while !IS_CANCELLED.load(Ordering::Relaxed) {
+            black_box(vec![0_u8; 100]);
+        }
+        (0..20_000).for_each(|_| drop(black_box(vec![0_u8; 100])));
+        std::ptr::without_provenance_mut(7)
+    }
+    heap::set_sample_interval(1);
+    let returned = run_in_thread(allocates, false, |thread| {
+        // SAFETY: the thread is not joined yet.
+        assert_eq!(unsafe { libc::pthread_cancel(thread) }, 0);
+        load_another();
+        IS_CANCELLED.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(returned.addr(), 7);
+    // Nothing is held that a fork waits for.
+    // SAFETY: the child ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it ends this process alone.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = -1;
+    // SAFETY: the place for the status outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+#[inline(never)]
+fn allocates_without_files() -> Vec<Vec<u8>> {
+    (0..100).map(|_| black_box(vec![0; 30_011])).collect()
+}
+
+#[test]
+fn stacks_are_walked_where_no_file_can_be_opened() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the call fills the limit.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    assert_eq!(got, 0);
+    let set = move |most| {
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            ..limit
+        };
+        // SAFETY: no more than the limit that there is.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    };
+    heap::set_sample_interval(0);
+    let refused = std::thread::spawn(move || {
+        set(0);
+        heap::set_sample_interval(1);
+        let blocks = allocates_without_files();
+        heap::set_sample_interval(0);
+        blocks
+    });
+    drop(refused.join().unwrap());
+    set(limit.rlim_cur);
+    let profile = heap::profile().unwrap().to_string();
+    assert!(profile.contains("allocates_without_files"), "{profile}");
+}

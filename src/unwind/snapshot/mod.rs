@@ -114,10 +114,13 @@ impl Snapshot {
     }
 
     /// Compiles the unwind data of modules that stacks have led through, where it is no more than
-    /// this many bytes. For one caller at a time.
+    /// this many bytes, and `can_allocate` as many as that may take. For one caller at a time.
     #[cfg(feature = "heap")]
-    pub(crate) fn compile_wanted(&self, most_bytes: usize) {
-        for rules in self.modules.iter().filter(|r| r.is_wanted(most_bytes)) {
+    pub(crate) fn compile_wanted(&self, most_bytes: usize, can_allocate: fn(usize) -> bool) {
+        // Usual tables take twice the bytes of the data, and as much again while they are made.
+        let can_compile = |rules: &Rules| can_allocate((1 << 20) + 8 * rules.size_bytes());
+        let wanted = self.modules.iter().filter(|r| r.is_wanted(most_bytes));
+        for rules in wanted.filter(|rules| can_compile(rules)) {
             rules.compile_while(&mut || ());
             self.compiled.fetch_add(1, Ordering::Release);
         }
