@@ -35,6 +35,12 @@ impl Random {
         z ^ z >> 31
     }
 
+    /// Evenly spread above 0 and up to 1, in steps of 2^-53. Does not allocate.
+    #[cfg(feature = "heap")]
+    pub(crate) fn share(self, index: u64) -> f64 {
+        ((self.nth(index) >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
     /// Evenly spread over all numbers below a bound, which is not 0. Does not allocate.
     pub(crate) fn nth_below(self, index: u64, bound: u64) -> u64 {
         // The high half of the product.

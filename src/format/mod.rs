@@ -23,7 +23,7 @@ mod pprof;
 mod written_addresses;
 
 #[cfg(feature = "heap")]
-pub(crate) use legacy::unsampled;
+pub(crate) use legacy::{unsampled, unsampled_in_sum};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Write};

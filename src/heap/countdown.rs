@@ -236,23 +236,16 @@ impl Thread {
         match mean {
             0 => u64::MAX,
             1 => 0,
-            _ => exponential(self.random(), mean),
+            _ => exponential(random_of_process().share(self.next_draw()), mean),
         }
     }
 
-    fn random(&self) -> u64 {
-        let seed = match SEED.load(Ordering::Relaxed) {
-            0 => {
-                let seed = Random::new().nth(1) | 1;
-                let set = SEED.compare_exchange(0, seed, Ordering::Relaxed, Ordering::Relaxed);
-                set.map_or_else(|first| first, |_| seed)
-            }
-            seed => seed,
-        };
+    /// The index of another random number.
+    fn next_draw(&self) -> u64 {
         self.number();
         let draw = self.draws.get().wrapping_add(1);
         self.draws.set(draw);
-        Random::of_seed(seed).nth(draw)
+        draw
     }
 
     /// The number of the thread, which no other has.
@@ -266,11 +259,22 @@ impl Thread {
     }
 }
 
-/// A number with the exponential distribution of this mean, rounded down, of one that is evenly
+/// The random numbers of this process, other ones than in the process that it was forked from.
+pub(super) fn random_of_process() -> Random {
+    let seed = match SEED.load(Ordering::Relaxed) {
+        0 => {
+            let seed = Random::new().nth(1) | 1;
+            let set = SEED.compare_exchange(0, seed, Ordering::Relaxed, Ordering::Relaxed);
+            set.map_or_else(|first| first, |_| seed)
+        }
+        seed => seed,
+    };
+    Random::of_seed(seed)
+}
+
+/// A number with the exponential distribution of this mean, rounded down, of a share that is evenly
 /// spread: it is at least `n` with probability exp(-n / mean) for each whole `n`.
-fn exponential(random: u64, mean: u64) -> u64 {
-    // Above 0 and up to 1, in steps of 2^-53.
-    let share = ((random >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+fn exponential(share: f64, mean: u64) -> u64 {
     (-share.ln() * mean as f64) as u64
 }
 

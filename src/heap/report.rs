@@ -5,10 +5,10 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::peak::Reader;
-use super::sites::{Blocks, Counted, Site};
+use super::sites::{Blocks, Counted, Site, SiteId};
 use super::{countdown, plumbing, sites, stack};
 use crate::aggregate::locate_callers;
-use crate::format::unsampled;
+use crate::format::unsampled_in_sum;
 use crate::profile::{Label, LabelValue, LocationId, Profile, SliceTable, StringId, ValueType};
 #[cfg(feature = "symbolize")]
 use crate::symbolize;
@@ -40,7 +40,7 @@ pub(super) fn profile(before: &Counted) -> Profile {
     let mut rows = Rows::default();
     sites::each(|id, stack, site| {
         let blocks = [before.allocated_since(id, site), site.in_use()];
-        rows.push(stack, site, site.mean, blocks);
+        rows.push(id, stack, site, site.mean, blocks);
     });
     rows.report([ALLOCATED, IN_USE])
 }
@@ -49,9 +49,9 @@ pub(super) fn profile(before: &Counted) -> Profile {
 pub(super) fn peak() -> Profile {
     let mut rows = Rows::default();
     let reader = Reader::new();
-    sites::each(|_, stack, site| {
+    sites::each(|id, stack, site| {
         let blocks = reader.at_peak(&site.kept, site.in_use());
-        rows.push(stack, site, site.mean, [blocks]);
+        rows.push(id, stack, site, site.mean, [blocks]);
     });
     drop(reader);
     rows.report([IN_USE])
@@ -68,7 +68,7 @@ pub(super) fn growth(before: &Counted) -> Profile {
             bytes,
         };
         // They stand for themselves.
-        rows.push(stack, site, 1, [growth]);
+        rows.push(id, stack, site, 1, [growth]);
     });
     rows.report([GROWTH])
 }
@@ -76,10 +76,11 @@ pub(super) fn growth(before: &Counted) -> Profile {
 /// What is freed, and what of that was temporary, by how long it lived.
 pub(super) fn lifetimes() -> Profile {
     let mut rows = Rows::default();
-    sites::each_lifetime(|stack, site, class, freed| {
+    sites::each_lifetime(|number, stack, site, class, freed| {
         let values = Values {
             blocks: [freed.all, freed.temporary],
             lifetimes_ns: freed.ns,
+            share: share(number),
         };
         rows.push_of_lifetime(stack, site, site.mean, Some(class), values);
     });
@@ -111,6 +112,14 @@ struct Values<const N: usize> {
     blocks: [Blocks; N],
     /// The sum of the lifetimes of the first blocks, if those are told.
     lifetimes_ns: u64,
+    /// Above which fraction what the blocks stand for is rounded up.
+    share: f64,
+}
+
+/// A share for the blocks of this number, evenly spread above 0 and up to 1: the same each time, so
+/// that a value changes from one profile to the next only where its blocks do.
+fn share(number: usize) -> f64 {
+    countdown::random_of_process().share(number as u64)
 }
 
 impl<const N: usize> Default for Rows<N> {
@@ -123,10 +132,11 @@ impl<const N: usize> Default for Rows<N> {
 }
 
 impl<const N: usize> Rows<N> {
-    fn push(&mut self, stack: &[u64], site: &Site, mean: u64, blocks: [Blocks; N]) {
+    fn push(&mut self, id: SiteId, stack: &[u64], site: &Site, mean: u64, blocks: [Blocks; N]) {
         let values = Values {
             blocks,
             lifetimes_ns: 0,
+            share: share(id.index()),
         };
         self.push_of_lifetime(stack, site, mean, None, values);
     }
@@ -189,6 +199,7 @@ impl<const N: usize> Rows<N> {
             let Values {
                 blocks,
                 lifetimes_ns,
+                share,
             } = sums[&key];
             // Of what is in use, if anything is.
             let of_size = blocks.iter().rev().find(|blocks| blocks.objects > 0);
@@ -199,10 +210,8 @@ impl<const N: usize> Rows<N> {
                 labels.push(label(lifetime, mean_ns, nanoseconds));
             }
             let values = blocks.map(|blocks| {
-                unsampled(
-                    [blocks.objects as i64, blocks.bytes as i64],
-                    key.mean as i64,
-                )
+                let sampled = [blocks.objects as i64, blocks.bytes as i64];
+                unsampled_in_sum(sampled, key.mean as i64, share)
             });
             profile.push_sample(callers.get(key.stack), values.as_flattened(), &labels);
         }

@@ -244,16 +244,16 @@ pub(super) fn each(mut see: impl FnMut(SiteId, &[u64], &Site)) {
     );
 }
 
-/// Calls `see` with what is freed of each site and class of lifetimes, and the words of the site's
-/// stack.
-pub(super) fn each_lifetime(mut see: impl FnMut(&[u64], &Site, u8, &Freed)) {
+/// Calls `see` with what is freed of each site and class of lifetimes, a number that stays that of
+/// the two, and the words of the site's stack.
+pub(super) fn each_lifetime(mut see: impl FnMut(usize, &[u64], &Site, u8, &Freed)) {
     copy_each(
         |sites, place| {
             let &((site, class), freed) = sites.lifetimes.get(place)?;
             let site = sites.sites[site as usize];
             Some((site.stack, (site, class, freed)))
         },
-        |_, stack, (site, class, freed)| see(stack, site, *class, freed),
+        |place, stack, (site, class, freed)| see(place.index(), stack, site, *class, freed),
     );
 }
 

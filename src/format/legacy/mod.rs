@@ -22,6 +22,8 @@ use super::lines::{Lines, Text};
 use crate::{Profile, Result};
 #[cfg(feature = "heap")]
 pub(crate) use heap::unsampled;
+#[cfg(feature = "heap")]
+pub(crate) use heap::unsampled_in_sum;
 
 pub(super) use contention::write as write_contention;
 pub(super) use heap::{write_growth, write_heap};

@@ -1,9 +1,10 @@
 //! What samples stand for, beside what there was.
 
 use super::{allocate, free, totals};
-use crate::format::unsampled;
+use crate::format::{Format, unsampled_in_sum};
 use crate::heap::{countdown, profile, set_sample_interval, sites};
 use crate::process;
+use crate::profile::Profile;
 use crate::random::Random;
 
 /// Objects and bytes that a profile has of blocks of each size, and how far off the former may be
@@ -49,7 +50,7 @@ fn blocks_of_every_size_are_estimated_without_bias() {
     for (estimate, &(size, count)) in estimated(&sizes, 65_536).into_iter().zip(&sizes) {
         let (objects, error) = estimate;
         let off = (objects - count as f64).abs();
-        // Fractions of objects are cut off where the values are made.
+        // A value is a whole number.
         assert!(
             off <= 3.0 * error + 1.0,
             "{size}: {objects} of {count}, ± {error}"
@@ -82,12 +83,74 @@ fn blocks_of_mixed_sizes_are_estimated_without_bias() {
     let [all_objects, all_bytes, ..] = totals();
     let off = [all_objects - objects, all_bytes - bytes].map(|off| off as f64);
     for (off, variance) in off.into_iter().zip(variance) {
-        // And less than an object of each size, which is cut off.
-        assert!(
-            off.abs() <= 3.0 * variance.sqrt() + 4000.0,
-            "{off} ± {}",
-            variance.sqrt()
-        );
+        // A value of each size is a whole number: that adds no bias, and 1 in 4 to the variance.
+        let error = (variance + 4000.0 / 4.0).sqrt();
+        assert!(off.abs() <= 3.0 * error, "{off} ± {error}");
+    }
+}
+
+/// Allocates and frees a block, some calls deeper.
+#[inline(never)]
+fn allocate_below(depth: usize, size: usize) {
+    match depth {
+        0 => free(allocate(size), size),
+        _ => allocate_below(depth - 1, size),
+    }
+    // The call is not the last thing that the function does.
+    std::hint::black_box(());
+}
+
+#[test]
+fn stacks_that_have_one_sample_each_are_estimated_without_bias() {
+    countdown::seed(13);
+    let (size, interval) = (400 << 10, 512 << 10);
+    set_sample_interval(interval);
+    let count = 4000_usize;
+    for block in 0..count {
+        // By stacks and by sizes.
+        allocate_below(block % 100, size + block / 100 * 8192);
+    }
+    let (mut variance, mut bytes) = ([0.0; 2], 0);
+    for block in 0..count {
+        let size = size + block / 100 * 8192;
+        let chance = -(-(size as f64) / interval as f64).exp_m1();
+        bytes += size;
+        // And what whole numbers add.
+        variance[0] += (1.0 - chance) / chance + 0.25;
+        variance[1] += (1.0 - chance) / chance * (size * size) as f64;
+    }
+    let profile = profile().unwrap();
+    assert!(
+        profile.samples().len() > count / 3,
+        "{}",
+        profile.samples().len()
+    );
+    for (index, truth) in [(0, count), (1, bytes)] {
+        let (found, error) = (profile.total(index), variance[index].sqrt());
+        let off = found as f64 - truth as f64;
+        assert!(off.abs() <= 3.0 * error, "{found} of {truth} ± {error}");
+    }
+    // What has not changed stays the same.
+    let samples = |profile: &Profile| -> Vec<_> {
+        profile
+            .samples()
+            .map(|sample| sample.values.to_vec())
+            .collect()
+    };
+    assert_eq!(samples(&profile), samples(&super::profile().unwrap()));
+    // As text there is what was sampled, of which readers make the same but for fractions.
+    let mut text = Vec::new();
+    profile.write(Format::Heap, &mut text).unwrap();
+    let (first, _) = std::str::from_utf8(&text)
+        .unwrap()
+        .split_once('\n')
+        .unwrap();
+    assert!(first.ends_with(&format!("@ heap_v2/{interval}")), "{first}");
+    let again = Profile::read(&text).unwrap();
+    for (sample, same) in profile.samples().zip(again.samples()) {
+        for (value, fewer) in sample.values.iter().zip(same.values) {
+            assert!((0..=1).contains(&(value - fewer)), "{sample:?} {same:?}");
+        }
     }
 }
 
@@ -128,11 +191,16 @@ type Totals = [f64; 2];
 /// samples of all runs so far.
 fn estimates() -> [Totals; 64] {
     let mut estimates = [[0.0; 2]; 64];
-    sites::each(|_, _, site| {
+    sites::each(|id, _, site| {
         let blocks = site.allocated;
+        let share = Random::of_seed(5).share(id.index() as u64);
         let counts = [blocks.objects as i64, blocks.bytes as i64];
         let class = &mut estimates[site.class.ilog2() as usize];
-        for (total, value) in class.iter_mut().zip(unsampled(counts, site.mean as i64)) {
+        for (total, value) in
+            class
+                .iter_mut()
+                .zip(unsampled_in_sum(counts, site.mean as i64, share))
+        {
             *total += value as f64;
         }
     });
@@ -173,7 +241,7 @@ fn estimates_of_many_runs_have_no_bias() {
             let mut of_run = [[Expected::default(); 2]; 64];
             for i in 1..=blocks_of_run {
                 let share = (random.nth(i) >> 11) as f64 / (1_u64 << 53) as f64;
-                // In steps, for few sites: what each stands for is cut off to whole numbers.
+                // In steps, for few sites: what each stands for becomes whole numbers.
                 let size = (size(share) | 15) + 1;
                 free(allocate(size), size);
                 let chance = -(-(size as f64) / interval as f64).exp_m1();
@@ -190,7 +258,7 @@ fn estimates_of_many_runs_have_no_bias() {
                 // Where the run has some 50 samples: fewer are not spread as a normal distribution.
                 if truth * truth > 50.0 * variance {
                     all += 1;
-                    far += usize::from(off.abs() > 3.0 * variance.sqrt() + 64.0);
+                    far += usize::from(off.abs() > 3.0 * variance.sqrt() + 24.0);
                 }
                 expected[class][index].truth += truth;
                 expected[class][index].variance += variance;
@@ -205,7 +273,7 @@ fn estimates_of_many_runs_have_no_bias() {
                 let Expected { truth, variance } = expected[class][index];
                 let off = last[class][index] - begin[class][index] - truth;
                 assert!(
-                    off.abs() <= 5.0 * variance.sqrt() + 64.0,
+                    off.abs() <= 5.0 * variance.sqrt() + 24.0,
                     "{name}, 2^{class}: {off} of {truth}, ± {}",
                     variance.sqrt()
                 );

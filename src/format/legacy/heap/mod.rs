@@ -14,6 +14,8 @@ mod write;
 pub(super) use read::read;
 #[cfg(feature = "heap")]
 pub(crate) use sampling::unsampled;
+#[cfg(feature = "heap")]
+pub(crate) use sampling::unsampled_in_sum;
 pub(in crate::format) use write::{write_growth, write_heap};
 
 use super::Text;
