@@ -5,7 +5,7 @@ use super::{guarded, say_if_failed, session, toggle};
 use crate::env::{self, Asked};
 use crate::error::Result;
 use crate::sys::modules::is_in_the_executable;
-use crate::sys::process::{at_exit, forked_children, has_one_thread, set_variable};
+use crate::sys::process::{at_exit, forked_children, tell_children};
 
 /// Called by the loader before `main`, or within `dlopen`.
 #[used]
@@ -38,12 +38,10 @@ fn start_if_asked() -> Result<()> {
 
 /// A child that executes a program inherits the environment, and would write to the same file.
 fn give_children_files_of_their_own(asked: &Asked) {
-    // Another thread could be changing the environment, and its children then have the same file.
-    if asked.has_pid || !has_one_thread() {
-        return;
+    // Where another thread could be changing the environment, its children have the same file.
+    if !asked.has_pid {
+        tell_children(c"CPUPROFILE_USE_PID=1");
     }
-    // SAFETY: there is no other thread.
-    unsafe { set_variable(c"CPUPROFILE_USE_PID=1") };
 }
 
 extern "C" fn write_at_exit() {

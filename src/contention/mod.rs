@@ -50,6 +50,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 pub(crate) use crate::ring::Role;
+use crate::sys::own_threads::as_own;
 pub(crate) use counted::Mark;
 pub(crate) use report::View;
 #[cfg(feature = "http")]
@@ -107,7 +108,7 @@ pub fn holders() -> Result<Profile> {
 ///
 /// As of [`profile`].
 pub(crate) fn of(role: Role, view: View, since: Option<&Mark>) -> Result<Profile> {
-    watch::profile(role, view, since).ok_or_else(not_watched)
+    as_own(|| watch::profile(role, view, since)).ok_or_else(not_watched)
 }
 
 impl Mark {

@@ -6,6 +6,7 @@ use super::recorder::FilterFn;
 use super::recording::Recording;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ring::MAX_DEPTH;
+use crate::sys::own_threads::as_own;
 use crate::sys::signal::is_for_programs;
 
 /// What a CPU profile is recorded with; [`start`](Self::start) does it.
@@ -151,7 +152,7 @@ impl Profiler {
     /// [signal](Self::signal) is installed; [`Os`](ErrorKind::Os) where the system refuses a timer,
     /// a thread or memory.
     pub fn start(self) -> Result<Recording> {
-        Recording::start(&self)
+        as_own(|| Recording::start(&self))
     }
 
     pub(super) fn checked(&self) -> Result<(Rate, usize)> {

@@ -23,6 +23,7 @@ use crate::slots::next_number;
 use crate::symbolize;
 use crate::sync::Mutex;
 use crate::sys::limits::address_space_left;
+use crate::sys::own_threads::as_own;
 use crate::sys::signal::{self, Installed};
 use crate::sys::thread::current_tid;
 use crate::sys::timer::CpuTimer;
@@ -249,8 +250,10 @@ impl Recording {
             return Err(already_stopped());
         }
         self.check_owner()?;
-        let profile = self.shared.collector.lock().profile();
-        Ok(self.finished(profile))
+        Ok(as_own(|| {
+            let profile = self.shared.collector.lock().profile();
+            self.finished(profile)
+        }))
     }
 
     /// What the recording did so far, or did until it was stopped; all zeros in a forked child.
@@ -279,9 +282,11 @@ impl Recording {
     ///
     /// When it has been stopped before, and in a forked child, where nothing is recorded.
     pub fn stop(&self) -> Result<Profile> {
-        self.end()?;
-        let profile = self.shared.collector.lock().profile();
-        Ok(self.finished(profile))
+        as_own(|| {
+            self.end()?;
+            let profile = self.shared.collector.lock().profile();
+            Ok(self.finished(profile))
+        })
     }
 
     /// Ends the recording, for the program.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::random::Random;
 use crate::sys::clock::Clock;
+use crate::sys::own_threads::is_own;
 use crate::sys::thread_counter;
 
 /// The mean interval that is not set: Go's and tcmalloc's.
@@ -77,7 +78,9 @@ pub(super) fn set_mean(bytes: u64) {
     MEAN.store(bytes, Ordering::Relaxed);
     THREAD.with(|thread| {
         thread.mean.set(bytes);
-        thread.begin(thread.draw(bytes));
+        // The next block is looked at whatever its size: it may be the first one.
+        thread.set_left(0);
+        thread.rest.set(thread.draw(bytes));
     });
 }
 
@@ -128,7 +131,7 @@ pub(super) fn due(size: usize) -> Option<u64> {
         }
         thread.ahead.set(thread.ahead.get().wrapping_add(size));
         let mean = mean();
-        if thread.is_inside.get() {
+        if thread.is_inside.get() || is_own() {
             // What would have been a sample is none.
             thread.mean.set(mean);
             thread.begin(thread.draw(mean));
@@ -403,7 +406,8 @@ mod tests {
         while sampled(64).is_none() {
             bytes += 64;
         }
-        assert!(bytes <= PIECE, "{bytes}");
+        // The block that the piece ends in is the last of the mean before.
+        assert!(bytes <= PIECE + 64, "{bytes}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::{check, report};
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::sys::clock::Clock;
+use crate::sys::own_threads::as_own;
 
 /// The beginning of such a span.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl Mark {
         Ok(Self {
             time_nanos: Clock::REALTIME.now_ns().unwrap_or(0) as i64,
             monotonic_ns: Clock::MONOTONIC.now_ns().unwrap_or(0),
-            counted: Counted::now(),
+            counted: as_own(Counted::now),
         })
     }
 
@@ -54,7 +55,7 @@ impl Mark {
 
     fn with(&self, report: impl FnOnce(&Counted) -> Profile) -> Result<Profile> {
         check()?;
-        let mut profile = report(&self.counted);
+        let mut profile = as_own(|| report(&self.counted));
         let now = Clock::MONOTONIC.now_ns().unwrap_or(0);
         profile.time_nanos = self.time_nanos;
         profile.duration_nanos = now.saturating_sub(self.monotonic_ns).max(1) as i64;

@@ -1,17 +1,21 @@
 //! Heap profiles as files, written as the heap grows.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{io, ptr};
+use std::{fs, io, ptr};
 
 use super::sites::Counted;
 use super::watch::{Bounds, Due, Watch};
 use super::{check, peak, report};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, OutputFile};
-use crate::sys::own_threads::{OwnThread, end_process_if_left_alone, has_main_thread_ended};
+use crate::sys::own_threads::{
+    OwnThread, as_own, end_process_if_left_alone, has_main_thread_ended,
+};
 use crate::sys::{signal, thread as threads};
 
 /// gperftools' intervals.
@@ -46,6 +50,8 @@ const LONGEST_END: Duration = Duration::from_secs(30);
 pub struct Dumper {
     prefix: PathBuf,
     bounds: Bounds,
+    /// Files of these names are removed first.
+    removes_old: bool,
 }
 
 impl Dumper {
@@ -55,7 +61,14 @@ impl Dumper {
         Self {
             prefix: prefix.as_ref().to_owned(),
             bounds: DEFAULT_BOUNDS,
+            removes_old: false,
         }
+    }
+
+    /// Removes files of these names first, so that all that are there are of this run.
+    pub(super) fn in_place_of_old_files(mut self) -> Self {
+        self.removes_old = true;
+        self
     }
 
     /// One for each so many bytes that are allocated, freed or not: 1 GiB, unless this says
@@ -93,6 +106,12 @@ impl Dumper {
     /// [`Io`](ErrorKind::Io) where the first could not be written; [`Os`](ErrorKind::Os) where the
     /// system gives no thread.
     pub fn start(self) -> Result<Dumps> {
+        // The calling thread may be at the last stop, and does not wait for a thread that is not
+        // there yet.
+        as_own(|| self.start_as_own())
+    }
+
+    fn start_as_own(self) -> Result<Dumps> {
         check()?;
         let no_thread = |error| {
             let message = "could not start the thread that writes heap profiles";
@@ -115,6 +134,11 @@ impl Dumper {
             // SAFETY: a function of ours, which does not unwind.
             unsafe { libc::atexit(at_exit) };
         });
+        if self.removes_old {
+            files.remove_old();
+        }
+        // Before there is a writer: what the last one was told does not hold any more.
+        peak::begin_watch(watch, self.bounds);
         let thread = signal::with_signals_blocked(|| {
             let thread = thread::Builder::new().name("sigprof-heap".into());
             thread.spawn(move || {
@@ -123,14 +147,12 @@ impl Dumper {
             })
         });
         match thread {
-            Ok(thread) => {
-                peak::begin_watch(watch, self.bounds);
-                Ok(Dumps {
-                    thread: Some(thread),
-                    watch,
-                })
-            }
+            Ok(thread) => Ok(Dumps {
+                thread: Some(thread),
+                watch,
+            }),
             Err(error) => {
+                peak::end_watch(watch);
                 watch.end_writer();
                 Err(no_thread(error))
             }
@@ -225,6 +247,25 @@ impl Files {
         let mut path = self.prefix.clone().into_os_string();
         path.push(format!(".{:04}.heap", self.written + 1));
         path.into()
+    }
+
+    /// Removes files that others have written under these names, as far as the system lets it.
+    fn remove_old(&self) {
+        let Some(name) = self.prefix.file_name() else {
+            return;
+        };
+        let is_old = |file: &OsStr| {
+            let number = (file.as_bytes().strip_prefix(name.as_bytes()))
+                .and_then(|rest| rest.strip_prefix(b"."))
+                .and_then(|rest| rest.strip_suffix(b".heap"));
+            number.is_some_and(|number| number.len() >= 4 && number.iter().all(u8::is_ascii_digit))
+        };
+        let directory = self.prefix.parent().map(fs::read_dir);
+        for entry in directory.into_iter().flatten().flatten().flatten() {
+            if is_old(&entry.file_name()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn write(&mut self) -> Result<()> {

@@ -10,6 +10,10 @@ use crate::sys::process;
 /// Writes files of the heap profile if the environment asks for them; `None` where it does not.
 /// Keep the guard until the end of `main`.
 ///
+/// Files of another run that have the same names are removed first, as gperftools does. Where the
+/// process has one thread yet, as at the beginning of `main`, children that execute another program
+/// are told to have files of their own, with their ids in the names.
+///
 /// | variable | meaning |
 /// |---|---|
 /// | `HEAPPROFILE` | what the files' names begin with: `prefix.0001.heap` and so on; unset or empty: no files. Ignored in a program that runs with more rights than its user (setuid, setgid). |
@@ -34,8 +38,8 @@ pub fn from_env() -> Result<Option<Dumps>> {
     let Some(prefix) = variable("HEAPPROFILE") else {
         return Ok(None);
     };
-    let (prefix, _) = path_of_process(prefix, "HEAPPROFILE_USE_PID");
-    let mut dumper = Dumper::new(prefix);
+    let (prefix, has_pid) = path_of_process(prefix, "HEAPPROFILE_USE_PID");
+    let mut dumper = Dumper::new(prefix).in_place_of_old_files();
     if let Some(interval) = bytes("HEAP_PROFILE_ALLOCATION_INTERVAL")? {
         dumper = dumper.allocation_interval(interval);
     }
@@ -44,6 +48,11 @@ pub fn from_env() -> Result<Option<Dumps>> {
     }
     if let Some(bound) = bytes("HEAP_PROFILE_DUMP_AT")? {
         dumper = dumper.dump_at(bound);
+    }
+    // A child that executes a program inherits the environment, and would write to the same files.
+    // Before there is another thread.
+    if !has_pid {
+        process::tell_children(c"HEAPPROFILE_USE_PID=1");
     }
     dumper.start().map(Some)
 }

@@ -27,6 +27,8 @@
 //! as freed, and as allocated with its new size. The label `bytes` says how large the blocks of a
 //! sample are.
 //!
+//! What sigprof allocates for itself, in its threads and where it is asked for a profile, is in none.
+//!
 //! # Two versions in one program
 //!
 //! The version whose [`Allocator`] is the `#[global_allocator]` has the profile; functions of the
@@ -67,6 +69,7 @@ pub use environment::from_env;
 use self::sites::Counted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
+use crate::sys::own_threads::as_own;
 
 /// Why there is no profile where no [`Allocator`] has given anything out.
 pub(crate) const NOT_INSTALLED: &str = concat!(
@@ -83,8 +86,8 @@ pub fn sample_interval() -> u64 {
 /// Sets the bytes between two samples, on average: 1 for a sample of every block, 0 for none. More
 /// than `i64::MAX` is taken for that.
 ///
-/// It holds for the calling thread from its next allocation on, for every other one after 64 KiB of
-/// its allocations at most. Blocks that were sampled before keep what they stand for.
+/// It holds for the calling thread from its next allocation on, and for every other one once that
+/// has allocated 64 KiB more. Blocks that were sampled before keep what they stand for.
 pub fn set_sample_interval(bytes: u64) {
     countdown::set_mean(bytes);
 }
@@ -99,7 +102,7 @@ pub fn set_sample_interval(bytes: u64) {
 /// program's `#[global_allocator]`. Also in a forked child that has no profile.
 pub fn profile() -> Result<Profile> {
     check()?;
-    Ok(report::profile(&Counted::default()))
+    Ok(as_own(|| report::profile(&Counted::default())))
 }
 
 /// What was in use when that was the most bytes since the program began, by stack and by size: the
@@ -111,7 +114,7 @@ pub fn profile() -> Result<Profile> {
 /// As of [`profile`].
 pub fn peak() -> Result<Profile> {
     check()?;
-    Ok(report::peak())
+    Ok(as_own(report::peak))
 }
 
 /// Which allocations made the bytes in use more than they had ever been, and by how many bytes, by
@@ -123,7 +126,7 @@ pub fn peak() -> Result<Profile> {
 /// As of [`profile`].
 pub fn growth() -> Result<Profile> {
     check()?;
-    Ok(report::growth(&Counted::default()))
+    Ok(as_own(|| report::growth(&Counted::default())))
 }
 
 /// How long blocks lived that were freed since the program began, by stack, by size and by
@@ -140,7 +143,7 @@ pub fn growth() -> Result<Profile> {
 /// As of [`profile`].
 pub fn lifetimes() -> Result<Profile> {
     check()?;
-    Ok(report::lifetimes())
+    Ok(as_own(report::lifetimes))
 }
 
 /// Whether an [`Allocator`] has given anything out in this program.

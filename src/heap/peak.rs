@@ -16,7 +16,6 @@ use super::countdown::without_samples;
 use super::sites::Blocks;
 use super::watch::{self, Bounds, Watch};
 use crate::sys::fork_mutex::{ForkMutex, Guard, Held};
-use crate::sys::own_threads::is_own;
 
 /// Held while a site's counters and the bytes in use change, so that one is always the sum of the
 /// others: among the mutexes of the profile the last that a thread locks.
@@ -36,7 +35,7 @@ pub(super) struct InUse {
     /// What the sampled blocks stand for, and the most that it was.
     bytes: u64,
     most: u64,
-    /// What sampled blocks stand for, freed or not, without those of the profiler's own threads.
+    /// What sampled blocks stand for, freed or not.
     allocated: u64,
     /// Numbers, none of which comes twice.
     epochs: Epochs,
@@ -85,12 +84,8 @@ impl InUse {
             }
             self.epochs[self.turn] = newest + 1;
         }
-        // Files of what the program does are asked for; of what the profiler does each would be
-        // followed by another.
-        if !is_own() {
-            self.allocated = self.allocated.saturating_add(bytes);
-            watch::see(self.allocated, self.bytes);
-        }
+        self.allocated = self.allocated.saturating_add(bytes);
+        watch::see(self.allocated, self.bytes);
         growth
     }
 

@@ -42,10 +42,26 @@ pub(crate) fn note_own() {
     IS_OWN.set(true);
 }
 
-/// Whether the calling thread is one of the profiler's own.
+/// Whether the calling thread is one of the profiler's own, or does the profiler's work.
 #[cfg(any(feature = "contention", feature = "heap"))]
 pub(crate) fn is_own() -> bool {
     IS_OWN.get()
+}
+
+/// Has the calling thread do the profiler's own work, which is in no profile of the heap or of
+/// locks: the program has asked for a profile, and shall see itself.
+pub(crate) fn as_own<T>(work: impl FnOnce() -> T) -> T {
+    /// Ends it, whatever happens.
+    struct Before(bool);
+
+    impl Drop for Before {
+        fn drop(&mut self) {
+            IS_OWN.set(self.0);
+        }
+    }
+
+    let _before = Before(IS_OWN.replace(true));
+    work()
 }
 
 /// The calling thread is one of the profiler's own, and does not keep the process from ending,

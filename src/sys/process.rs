@@ -1,15 +1,15 @@
 //! The process: its rights, its threads, its environment, its children, its end.
 
-#[cfg(feature = "capi")]
+#[cfg(any(feature = "capi", feature = "heap"))]
 use std::ffi::{CStr, CString, c_char};
-#[cfg(feature = "capi")]
+#[cfg(any(feature = "capi", feature = "heap"))]
 use std::ptr;
 
 #[cfg(feature = "capi")]
 use super::brief_file::{FileId, read_directory, read_to_string};
 #[cfg(feature = "capi")]
 use super::fork::has_forked;
-#[cfg(feature = "capi")]
+#[cfg(any(feature = "capi", feature = "heap"))]
 use super::thread;
 
 /// Whether the process runs with other rights than the user or group that started it (setuid,
@@ -30,10 +30,20 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Whether the calling thread is the only one; false where that cannot be known.
-#[cfg(feature = "capi")]
-pub(crate) fn has_one_thread() -> bool {
+#[cfg(any(feature = "capi", feature = "heap"))]
+fn has_one_thread() -> bool {
     let mut threads = Vec::new();
     thread::list(&mut threads).is_ok() && threads.len() == 1
+}
+
+/// Adds a variable, as `NAME=value`, to the environment, for programs that children execute. Not
+/// where the process has other threads, which may be reading the environment.
+#[cfg(any(feature = "capi", feature = "heap"))]
+pub(crate) fn tell_children(variable: &CStr) {
+    if has_one_thread() {
+        // SAFETY: there is no other thread.
+        unsafe { set_variable(variable) };
+    }
 }
 
 /// Adds a variable, as `NAME=value`, to the environment, in place of one of that name. Pointers
@@ -43,8 +53,8 @@ pub(crate) fn has_one_thread() -> bool {
 /// # Safety
 ///
 /// The calling thread is the only one.
-#[cfg(feature = "capi")]
-pub(crate) unsafe fn set_variable(variable: &CStr) {
+#[cfg(any(feature = "capi", feature = "heap"))]
+unsafe fn set_variable(variable: &CStr) {
     unsafe extern "C" {
         static mut environ: *const *const c_char;
     }

@@ -295,6 +295,70 @@ fn the_environment_is_asked_and_what_is_wrong_there_is_said() {
     );
 }
 
+/// Asks the environment before `main`, where the process has one thread, if a test shall.
+pub fn ask_before_main() {
+    if std::env::var_os(ASKS_BEFORE_MAIN).is_some() {
+        std::mem::forget(heap::from_env().unwrap());
+    }
+}
+
+const ASKS_BEFORE_MAIN: &str = "SIGPROF_TEST_ASKS_BEFORE_MAIN";
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_executes_another() {
+    black_box(vec![0_u8; 1 << 20]);
+    succeed(&mut child("dumps::child_that_grows_a_little"));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_grows_a_little() {
+    black_box(vec![0_u8; 2 << 20]);
+}
+
+#[test]
+fn a_program_that_another_one_executes_has_files_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let prefix = directory.path().join("heap");
+    let old = ["heap.0001.heap", "heap.0002.heap", "heap.12345.heap"];
+    let others = [
+        "heap.001.heap",
+        "heap.0001.heap.gz",
+        "heap2.0001.heap",
+        "heap_1.0001.heap",
+    ];
+    for name in old.iter().chain(&others) {
+        fs::write(directory.path().join(name), "").unwrap();
+    }
+    let mut command = dumping("dumps::child_that_executes_another", &prefix);
+    succeed(command.env(ASKS_BEFORE_MAIN, "1"));
+    let names = fs::read_dir(directory.path()).unwrap();
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.retain(|name| !others.contains(&name.as_str()));
+    names.sort();
+    let [own, childs] = &names[..] else {
+        panic!("{names:?}");
+    };
+    assert_eq!(own, "heap.0001.heap");
+    assert!(
+        childs.starts_with("heap_") && childs.ends_with(".0001.heap"),
+        "{childs}"
+    );
+    let allocated = |name: &str| {
+        let profile = Profile::open(directory.path().join(name)).unwrap();
+        profile.total(1)
+    };
+    assert!(
+        (1 << 20..2 << 20).contains(&allocated(own)),
+        "{}",
+        allocated(own)
+    );
+    assert!(allocated(childs) >= 2 << 20, "{}", allocated(childs));
+}
+
 #[test]
 fn one_dumper_runs_at_a_time_and_another_after_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -26,6 +26,7 @@ static ALLOCATOR: Allocator = Allocator::system();
 /// legacy text has one.
 extern "C" fn set_sample_interval() {
     sigprof::heap::set_sample_interval(leak::INTERVAL);
+    dumps::ask_before_main();
 }
 
 #[used]

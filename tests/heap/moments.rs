@@ -287,3 +287,35 @@ fn stacks_are_walked_where_no_file_can_be_opened() {
     let profile = heap::profile().unwrap().to_string();
     assert!(profile.contains("allocates_without_files"), "{profile}");
 }
+
+/// What sigprof allocates for a profile would be the peak of a small program for ever.
+#[test]
+fn profiles_are_in_no_profile() {
+    heap::set_sample_interval(1);
+    let kept = black_box(vec![0_u8; 30_011]);
+    // Bytes allocated, in use, in use at the peak, and of growth.
+    let totals = || {
+        let profiles = [heap::profile(), heap::peak(), heap::growth()].map(Result::unwrap);
+        let [profile, peak, growth] = &profiles;
+        [
+            profile.total(1),
+            profile.total(3),
+            peak.total(1),
+            growth.total(1),
+        ]
+    };
+    let first = totals();
+    let recording = sigprof::cpu::Profiler::new().start().unwrap();
+    drop(recording.stop().unwrap());
+    drop(heap::lifetimes().unwrap());
+    let second = totals();
+    crate::process::figure!("{first:?}, after profiles {second:?}");
+    for (first, second) in first.into_iter().zip(second) {
+        // A profile without names of the debug information would take more.
+        assert!(
+            first >= 30_011 && second - first < 10_000,
+            "{first} {second}"
+        );
+    }
+    drop(kept);
+}
