@@ -81,16 +81,14 @@ impl<A: GlobalAlloc> Allocator<A> {
         countdown::put_back(new_size);
         let registers = Registers::here();
         // Before another thread can be given the same address.
-        let sample = samples::take(block);
+        let taken = samples::take(block);
         // SAFETY: the caller's contract.
         let moved = unsafe { self.0.realloc(block, layout, new_size) };
         if moved.is_null() {
-            sample
-                .into_iter()
-                .for_each(|sample| samples::put_back(block, sample));
+            samples::put_back(block, taken);
             return moved;
         }
-        sample.into_iter().for_each(samples::freed);
+        samples::freed(taken);
         samples::allocated(registers, moved, new_size);
         moved
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{countdown, live, peak, sites, stack};
+use super::{countdown, deferred, live, peak, sites, stack};
 use crate::sys::fork::{Hooks, around_forks};
 use crate::sys::fork_mutex::{Held, hold_all, let_go_of_all};
 use crate::sys::per_process::PerProcess;
@@ -52,6 +52,7 @@ fn in_child() {
     stack::begin_in_child();
     countdown::begin_in_child();
     peak::begin_in_child();
+    deferred::begin_in_child();
     let_go_of_all(mutexes());
     let _ = IS_WHOLE.get_or_make(|| ());
 }

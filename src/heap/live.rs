@@ -52,8 +52,16 @@ pub(super) fn insert(block: *const u8, sample: Sample) -> bool {
 
 /// Takes a block out, if it is there.
 pub(super) fn remove(block: *const u8) -> Option<Sample> {
+    remove_if(block, || true)
+}
+
+/// Takes a block out, if it is there and this is so while nobody else can take it out or add it.
+pub(super) fn remove_if(block: *const u8, is_so: impl FnOnce() -> bool) -> Option<Sample> {
     let block = block.addr();
     let mut live = part(block).lock();
+    if !is_so() {
+        return None;
+    }
     let entry = live
         .find_entry(hash(block), |&(known, _)| known == block)
         .ok()?;

@@ -42,6 +42,7 @@
 
 mod allocator;
 mod countdown;
+mod deferred;
 mod delta;
 mod dumps;
 mod environment;
@@ -153,10 +154,14 @@ pub(crate) fn is_installed() -> bool {
     countdown::has_begun()
 }
 
-/// Whether there is a profile in this process; or why there is none.
+/// Whether there is a profile in this process, which then knows of all that is freed; or why there
+/// is none.
 fn check() -> Result<()> {
     let why = match (is_installed(), forks::is_whole()) {
-        (true, true) => return Ok(()),
+        (true, true) => {
+            samples::settle();
+            return Ok(());
+        }
         (false, _) => NOT_INSTALLED,
         (true, false) => {
             "this process was forked in a signal handler that had interrupted an allocation, or \

@@ -1,53 +1,10 @@
 //! Children that have no profile.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::time::Duration;
 
+use super::interrupted::{has_interrupted_the_profile, interrupted_until};
 use super::{allocate, free, totals};
-use crate::heap::{countdown, profile, set_sample_interval};
-
-thread_local! {
-    /// The thread is in a function of the C library's allocator, which a fork waits for.
-    static IS_IN_MALLOC: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The system's allocator, of which a signal's handler knows whether it has interrupted it.
-struct Noting;
-
-#[global_allocator]
-static NOTING: Noting = Noting;
-
-fn noting<T>(call: impl FnOnce() -> T) -> T {
-    IS_IN_MALLOC.set(true);
-    let result = call();
-    IS_IN_MALLOC.set(false);
-    result
-}
-
-// SAFETY: blocks are the system's.
-unsafe impl GlobalAlloc for Noting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
-        noting(|| unsafe { System.alloc(layout) })
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's contract.
-        noting(|| unsafe { System.alloc_zeroed(layout) })
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract.
-        noting(|| unsafe { System.dealloc(block, layout) });
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's contract.
-        noting(|| unsafe { System.realloc(block, layout, new_size) })
-    }
-}
+use crate::heap::{profile, set_sample_interval};
 
 /// Works a little with the allocator, in a child that has no profile, and ends.
 fn works_without_a_profile() -> ! {
@@ -73,9 +30,7 @@ fn a_child_of_a_handler_that_interrupted_an_allocation_has_no_profile() {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn forks(_signal: libc::c_int) {
         let made = MADE.load(Ordering::Relaxed);
-        // Only where the profile is at work, and not in the C library, whose own locks are not those
-        // that are tested.
-        if countdown::is_inside() && !IS_IN_MALLOC.get() && made < CHILDREN.len() {
+        if has_interrupted_the_profile() && made < CHILDREN.len() {
             // SAFETY: the child works with what a forked child may, and ends.
             match unsafe { libc::fork() } {
                 0 => works_without_a_profile(),
@@ -86,24 +41,15 @@ fn a_child_of_a_handler_that_interrupted_an_allocation_has_no_profile() {
     }
     set_sample_interval(1);
     (0..1000).for_each(|_| free(allocate(100), 100));
-    // SAFETY: a handler of its kind for a signal that nobody else uses here.
-    unsafe { libc::signal(libc::SIGUSR1, forks as extern "C" fn(libc::c_int) as usize) };
-    // SAFETY: it has no preconditions.
-    let this = unsafe { libc::pthread_self() };
-    let (mut pairs, is_done) = (1000, || MADE.load(Ordering::Relaxed) == CHILDREN.len());
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_done() {
-                // SAFETY: the thread is the one that waits for this one.
-                unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        });
-        while !is_done() {
+    let mut pairs = 1000;
+    interrupted_until(
+        forks,
+        || MADE.load(Ordering::Relaxed) == CHILDREN.len(),
+        || {
             free(allocate(100), 100);
             pairs += 1;
-        }
-    });
+        },
+    );
     for child in &CHILDREN {
         assert!(ends_well(child.load(Ordering::Relaxed)));
     }

@@ -1,7 +1,9 @@
 //! The allocator called by hand, so that nothing else is counted.
 
+mod deferred;
 mod estimates;
 mod forks;
+mod interrupted;
 mod lifetimes;
 mod peaks;
 
