@@ -36,7 +36,9 @@ pub(super) struct Collector {
     counted: Counted,
     pacer: Pacer,
     /// When the process was first watched.
-    begin: Mark,
+    first: Mark,
+    /// What is loaded is to call the stand-ins.
+    has_stand_ins: bool,
     next_code_snapshot: Instant,
     /// Walks that have found a module not relocated yet; 0 where the last one found none.
     pending: u32,
@@ -52,17 +54,28 @@ impl Collector {
             stacks: SliceTable::default(),
             counted: Counted::default(),
             pacer: Pacer::new(),
-            begin: Mark::new(Counted::default()),
+            first: Mark::new(Counted::default()),
+            has_stand_ins: false,
             next_code_snapshot: Instant::now(),
             pending: 0,
             scratch: Vec::new(),
         }
     }
 
-    /// Publishes what is loaded, and has all of it call the stand-in.
-    pub(super) fn look_at_modules(&mut self) -> std::io::Result<()> {
+    /// Publishes what is loaded, and has all of it call the stand-ins, if it is to.
+    ///
+    /// # Errors
+    ///
+    /// Where what is loaded cannot be read.
+    pub(super) fn begin(&mut self, has_stand_ins: bool) -> std::io::Result<()> {
+        self.has_stand_ins = has_stand_ins;
+        self.look_at_modules()
+    }
+
+    fn look_at_modules(&mut self) -> std::io::Result<()> {
         let (generation, maps) = self.publisher.publish()?;
-        let is_pending = stand_ins::put_in(generation, &maps).is_none_or(|done| done.is_pending);
+        let is_pending = self.has_stand_ins
+            && stand_ins::put_in(generation, &maps).is_none_or(|done| done.is_pending);
         self.pending = match is_pending {
             true => self.pending.saturating_add(1),
             false => 0,
@@ -137,7 +150,7 @@ impl Collector {
         }
     }
 
-    /// Ends what [`look_at_modules`](Self::look_at_modules) has begun.
+    /// Ends what [`begin`](Self::begin) has begun.
     ///
     /// # Safety
     ///
@@ -168,7 +181,7 @@ impl Collector {
     }
 
     /// When the process was first watched.
-    pub(super) fn begin(&self) -> &Mark {
-        &self.begin
+    pub(super) fn first(&self) -> &Mark {
+        &self.first
     }
 }

@@ -27,6 +27,13 @@
 //! Not seen are calls within the C library itself, and those through an address that a program has
 //! from `dlsym` or keeps in its data.
 //!
+//! # Locks that are seen anywhere
+//!
+//! [`Mutex`], [`RwLock`], [`ReentrantMutex`] and [`Condvar`] are parking_lot's, with the same
+//! functions, and need nothing in the way to the C library: [`watch_locks`] sees them in a program
+//! that is linked statically, too. A wait for one takes from the first try that failed to the lock,
+//! with the time in which the thread spins.
+//!
 //! # What the values mean
 //!
 //! `contentions` counts waits, `delay` is how long they took in all. A wait of `t` nanoseconds is
@@ -34,8 +41,10 @@
 //! [interval](sample_interval), and counts as so many that sums are right on average, as Go's block
 //! profile has it.
 
+mod at_lock;
 mod collector;
 mod counted;
+mod locks;
 mod pace;
 mod recorder;
 mod report;
@@ -56,7 +65,13 @@ pub(crate) use report::View;
 #[cfg(feature = "http")]
 pub(crate) use watch::was_watched;
 
-pub use watch::{Watch, watch_process};
+pub use locks::{
+    Condvar, MappedMutexGuard, MappedReentrantMutexGuard, MappedRwLockReadGuard,
+    MappedRwLockWriteGuard, Mutex, MutexGuard, RawMutex, RawRwLock, ReentrantMutex,
+    ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
+    WaitTimeoutResult,
+};
+pub use watch::{Watch, watch_locks, watch_process};
 
 /// The wait of which each is sampled, and of which shorter ones are in proportion: 100 µs unless it
 /// was set.

@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::at_lock::is_timed;
 use super::pace::Pace;
 use super::sampling::{self, Waits};
 use super::waiters::{Charge, Waiters};
@@ -68,9 +69,9 @@ impl Recorder {
     }
 
     /// That of this process, if it is watched, and the calling thread is not one of the profiler's
-    /// own. *Async-signal-safe.*
+    /// own, or in a wait that is timed already. *Async-signal-safe.*
     pub(super) fn of_watched() -> Option<&'static Self> {
-        Self::get().filter(|recorder| recorder.is_watched() && !is_own())
+        Self::get().filter(|recorder| recorder.is_watched() && !is_own() && !is_timed())
     }
 
     pub(super) fn is_watched(&self) -> bool {

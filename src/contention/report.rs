@@ -37,7 +37,7 @@ impl Report {
     /// Copies what was collected since a moment, or since the process was first watched. What is
     /// left to do takes longer, and threads record meanwhile.
     pub(super) fn of(collector: &Collector, role: Role, since: Option<&Mark>) -> Self {
-        let since = since.unwrap_or(collector.begin());
+        let since = since.unwrap_or(collector.first());
         let delay = ValueType::fixed("delay", "nanoseconds");
         let contentions = ValueType::fixed("contentions", "count");
         let mut profile = Profile::new(vec![contentions.clone(), delay.clone()]);

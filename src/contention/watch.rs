@@ -56,16 +56,35 @@ impl fmt::Debug for Watch {
 /// # Errors
 ///
 /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) where the process is watched already;
-/// [`Unsupported`](ErrorKind::Unsupported) in a program that is linked statically;
-/// [`Os`](ErrorKind::Os) where the system refuses memory, a thread, or a look at what is loaded.
+/// [`Unsupported`](ErrorKind::Unsupported) in a program that is linked statically, which
+/// [`watch_locks`] is for; [`Os`](ErrorKind::Os) where the system refuses memory, a thread, or a
+/// look at what is loaded.
 pub fn watch_process() -> Result<Watch> {
-    let refused =
-        |error| Error::with_source(ErrorKind::Os, "could not watch the process's locks", error);
     if !stand_ins::is_possible() {
         let message = "could not watch the process's locks: no loaded module defines `syscall`, \
-                       since the program is linked statically";
+                       since the program is linked statically \
+                       (sigprof::contention::watch_locks watches those of sigprof::contention)";
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
+    watch(true)
+}
+
+/// Watches the locks of this module alone, [`Mutex`](super::Mutex) and its relatives, until the
+/// answer is dropped: for programs that are linked statically, or in which nothing is to be
+/// patched. [`watch_process`] watches these, too.
+///
+/// # Errors
+///
+/// [`AlreadyRunning`](ErrorKind::AlreadyRunning) where the process is watched already, in either
+/// way; [`Os`](ErrorKind::Os) where the system refuses memory, a thread, or a look at what is
+/// loaded.
+pub fn watch_locks() -> Result<Watch> {
+    watch(false)
+}
+
+fn watch(has_stand_ins: bool) -> Result<Watch> {
+    let refused =
+        |error| Error::with_source(ErrorKind::Os, "could not watch the process's locks", error);
     let recorder = Recorder::get_or_make().map_err(refused)?;
     let collected = COLLECTED
         .get_or_make(|| Collected {
@@ -88,7 +107,7 @@ pub fn watch_process() -> Result<Watch> {
     recorder.capture.reset();
     recorder.set_watched(true);
     (collected.collector.lock())
-        .look_at_modules()
+        .begin(has_stand_ins)
         .map_err(refused)?;
     let flusher = Flusher::spawn("sigprof-locks", move || {
         recorder.capture.find_bounds();

@@ -89,44 +89,10 @@ fn a_program_without_section_headers_has_whole_stacks() {
     succeed_and_show(&mut child_in(&program));
 }
 
-/// The library that this test was linked from, which lies beside it: the one that was made last.
-fn this_library() -> (PathBuf, PathBuf) {
-    let program = std::env::current_exe().unwrap();
-    let directory = program.parent().unwrap();
-    let is_library = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| name.starts_with("libsigprof-") && name.ends_with(".rlib"))
-    };
-    let libraries = fs::read_dir(directory).unwrap();
-    let library = libraries
-        .map(|entry| entry.unwrap().path())
-        .filter(is_library)
-        .max_by_key(|path| fs::metadata(path).and_then(|data| data.modified()).unwrap())
-        .expect("the library lies beside its tests");
-    (library, directory.to_owned())
-}
-
 /// Links the program by itself, with flags of rustc's, and runs it.
 fn run_linked(kind: &str, flags: &[&str]) {
-    let (library, dependencies) = this_library();
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("program");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/binaries/probe.rs");
-    let mut extern_library = std::ffi::OsString::from("sigprof=");
-    extern_library.push(library);
-    let mut search = std::ffi::OsString::from("dependency=");
-    search.push(dependencies);
-    let rustc = std::env::var_os("RUSTC").unwrap_or("rustc".into());
-    let mut compile = Command::new(rustc);
-    compile
-        .args(["--edition", "2024", "--crate-type", "bin", "-g", "--extern"])
-        .arg(extern_library)
-        .arg("-L")
-        .arg(search)
-        .args(flags)
-        .arg("-o")
-        .args([&program, &source]);
-    succeed(&mut compile);
+    let program = compile::program(directory.path(), "tests/binaries/probe.rs", flags);
     assert_eq!(kind_of(&program), kind);
     succeed_and_show(&mut Command::new(&program));
 }

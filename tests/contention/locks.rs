@@ -173,7 +173,10 @@ fn sums<'p>(samples: impl Iterator<Item = Sample<'p>>) -> [i64; 2] {
 }
 
 pub fn assert_waits_are_seen(lock: &impl Lock, kind: &str) {
-    let watch = contention::watch_process().unwrap();
+    assert_watch_sees_waits(contention::watch_process().unwrap(), lock, kind);
+}
+
+pub fn assert_watch_sees_waits(watch: contention::Watch, lock: &impl Lock, kind: &str) {
     contention::set_sample_interval(Duration::from_nanos(1));
     let measured = contend(lock, ROUNDS);
     drop(watch);

@@ -1,5 +1,5 @@
 //! Who waits for locks, of programs that have not been changed for it.
-#![cfg(feature = "contention")]
+#![cfg(all(feature = "contention", feature = "symbolize"))]
 
 #[cfg(feature = "http")]
 #[allow(dead_code, reason = "others send more")]
@@ -18,3 +18,4 @@ mod process;
 mod pthread;
 #[path = "../support/mod.rs"]
 mod support;
+mod wrapped;

@@ -1,7 +1,7 @@
-//! Shared libraries made for a test, by the system's compilers.
+//! Shared libraries and programs made for a test, by the system's compilers and by Rust's.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,4 +49,52 @@ pub unsafe fn function(library: *mut libc::c_void, name: &CStr) -> *mut libc::c_
     let address = unsafe { libc::dlsym(library, name.as_ptr()) };
     assert!(!address.is_null(), "{name:?}");
     address
+}
+
+/// A program out of a source file of this repository, in `directory`: linked, with flags of
+/// rustc's, with the library that the calling test was linked with.
+pub fn program(directory: &Path, source: &str, flags: &[&str]) -> PathBuf {
+    let (library, dependencies) = this_library();
+    let program = directory.join("program");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let mut extern_library = OsString::from("sigprof=");
+    extern_library.push(library);
+    let mut search = OsString::from("dependency=");
+    search.push(dependencies);
+    let rustc = std::env::var_os("RUSTC").unwrap_or("rustc".into());
+    let mut compile = Command::new(rustc);
+    compile
+        .args(["--edition", "2024", "--crate-type", "bin", "-g", "--extern"])
+        .arg(extern_library)
+        .arg("-L")
+        .arg(search)
+        .args(flags)
+        .arg("-o")
+        .args([&program, &source]);
+    succeed(&mut compile);
+    program
+}
+
+/// The library that this test was linked from, which lies beside it; and where those lie that it
+/// depends on. It is the last one that was made before the test: others have other features.
+fn this_library() -> (PathBuf, PathBuf) {
+    let program = std::env::current_exe().unwrap();
+    let directory = program.parent().unwrap();
+    let made = |path: &Path| {
+        std::fs::metadata(path)
+            .and_then(|data| data.modified())
+            .unwrap()
+    };
+    let is_library = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("libsigprof-") && name.ends_with(".rlib"))
+            && made(path) <= made(&program)
+    };
+    let libraries = std::fs::read_dir(directory).unwrap();
+    let library = libraries
+        .map(|entry| entry.unwrap().path())
+        .filter(is_library)
+        .max_by_key(|path| made(path))
+        .expect("the library lies beside its tests");
+    (library, directory.to_owned())
 }

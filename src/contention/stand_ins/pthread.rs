@@ -10,16 +10,12 @@
 use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit, transmute};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-
-use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::StandIn;
+use crate::contention::at_lock::{Ends, Entered, charge, record_wait};
 use crate::contention::recorder::Recorder;
 use crate::contention::wait::Wait;
-use crate::contention::waiters::{Charge, Waiting};
-use crate::ring::Role;
-use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
 use crate::sys::signal::ErrnoGuard;
 
@@ -116,23 +112,6 @@ stand_ins! {
     sem_post: release(Wait::Semaphore, Ends::One);
 }
 
-/// Threads that wait, by [`Wait`]: what lets go of a lock that nobody waits for has nothing more to
-/// do than to look here. A forked child inherits how many of its parent's waited, and looks them up
-/// in vain.
-static WAITING: [CachePadded<AtomicU32>; Wait::KINDS] =
-    [const { CachePadded::new(AtomicU32::new(0)) }; Wait::KINDS];
-
-/// How many waits something ends that lets go of a lock.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Ends {
-    One,
-    All,
-    /// It may be a reader's lock among others, or have readers wait for it. Each wait counts at the
-    /// first one who answers for it.
-    Unknown,
-}
-
 /// Takes a lock; and records it if it has waited.
 ///
 /// Inlined, as all of these are, so that the stack begins with the frame of the stand-in.
@@ -190,30 +169,6 @@ unsafe extern "C-unwind" fn release(
     unsafe { real(lock, a, b, c) }
 }
 
-/// Charges the calling thread with the time that others have waited for it. Before they are let go:
-/// they leave then.
-#[inline(always)]
-extern "C-unwind" fn charge(lock: usize, wait: Wait, ends: Ends) {
-    if WAITING[wait as usize].load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    let (Some(recorder), Ok(now_ns)) = (Recorder::of_watched(), Clock::MONOTONIC.now_ns()) else {
-        return;
-    };
-    let charge = recorder.waiters.charge(lock as u64, now_ns);
-    if charge.waiters == 0 {
-        return;
-    }
-    let _errno = ErrnoGuard::new();
-    let waiters = match ends {
-        Ends::One => 1,
-        Ends::All => charge.waiters,
-        Ends::Unknown => charge.newly,
-    };
-    let charge = Charge { waiters, ..charge };
-    recorder.record(Registers::here(), Role::Holder, charge, now_ns);
-}
-
 /// Makes a call that waits, and records it.
 #[inline(always)]
 unsafe extern "C-unwind" fn timed(
@@ -245,39 +200,10 @@ unsafe extern "C-unwind" fn timed(
         error,
         libc::EINVAL | libc::EDEADLK | libc::EAGAIN | libc::EPERM
     );
-    if let Ok(end_ns) = Clock::MONOTONIC.now_ns()
-        && has_waited
-    {
-        let waits = Charge {
-            waiters: 1,
-            newly: 1,
-            ns: end_ns.saturating_sub(begin_ns),
-            caller: wait.number(),
-        };
-        recorder.record(Registers::here(), Role::Waiter, waits, end_ns);
+    if has_waited {
+        record_wait(recorder, begin_ns, wait);
     }
     answer
-}
-
-/// A thread is among those who wait.
-struct Entered {
-    waiting: Option<Waiting<'static>>,
-    wait: Wait,
-}
-
-impl Entered {
-    fn new(recorder: &'static Recorder, lock: usize, begin_ns: u64, wait: Wait) -> Self {
-        WAITING[wait as usize].fetch_add(1, Ordering::Relaxed);
-        let waiting = recorder.waiters.enter(lock as u64, begin_ns, wait.number());
-        Self { waiting, wait }
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.waiting = None;
-        WAITING[self.wait as usize].fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The thread waits no longer.
