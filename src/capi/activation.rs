@@ -1,6 +1,8 @@
-//! `CPUPROFILE` for any program that is linked with the library, or has it preloaded: recorded from
-//! before `main` to the exit.
+//! `CPUPROFILE` and `CONTENTIONPROFILE` for any program that is linked with the library, or has it
+//! preloaded: recorded from before `main` to the exit.
 
+#[cfg(feature = "contention")]
+use super::locks;
 use super::{guarded, say_if_failed, session, toggle};
 use crate::env::{self, Asked};
 use crate::error::Result;
@@ -16,18 +18,20 @@ extern "C" fn at_load() {
     // Also of what a program starts by itself and does not stop. Asked for now, so that it comes
     // when all that the program has asked for is over.
     at_exit(write_at_exit);
+    // A program in Rust that has this crate inside asks for it by `from_env`.
+    if is_in_the_executable(at_load as *const () as usize) {
+        return;
+    }
     say_if_failed(guarded(start_if_asked));
+    #[cfg(feature = "contention")]
+    say_if_failed(guarded(locks::start_if_asked));
 }
 
-/// Starts what the environment asks for; it ends at the exit.
+/// Starts the CPU profile that the environment asks for; it ends at the exit.
 fn start_if_asked() -> Result<()> {
     let Some(asked) = env::asked()? else {
         return Ok(());
     };
-    // A program in Rust that has this crate inside asks for it by `from_env`.
-    if is_in_the_executable(at_load as *const () as usize) {
-        return Ok(());
-    }
     give_children_files_of_their_own(&asked);
     match asked.toggle {
         Some(signal) => toggle::toggle_by(signal, asked)?,
@@ -45,9 +49,13 @@ fn give_children_files_of_their_own(asked: &Asked) {
 }
 
 extern "C" fn write_at_exit() {
-    // A forked child has no session.
+    // A forked child has no session, and is not watched.
     say_if_failed(guarded(|| {
-        session::stop(Some(unprofiled_children));
+        let was_recorded = session::stop(Some(unprofiled_children));
+        #[cfg(feature = "contention")]
+        locks::finish((!was_recorded).then_some(unprofiled_children));
+        #[cfg(not(feature = "contention"))]
+        let _ = was_recorded;
         Ok(())
     }));
 }

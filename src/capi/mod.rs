@@ -5,6 +5,8 @@
 //! ends no program.
 
 mod activation;
+#[cfg(feature = "contention")]
+mod locks;
 mod session;
 mod stack_trace;
 mod stderr;

@@ -67,13 +67,14 @@ pub(super) fn start(path: &Path, profiler: Profiler) -> Result<()> {
 }
 
 /// Stops the session, if one runs, writes its file, and says so on stderr, as gperftools does. What
-/// `remark` says of the process then is said on stderr and in the profile's comments.
-pub(super) fn stop(remark: Option<fn() -> Option<String>>) {
+/// `remark` says of the process then is said on stderr and in the profile's comments. Whether one
+/// ran.
+pub(super) fn stop(remark: Option<fn() -> Option<String>>) -> bool {
     let Some(mut session) = SESSION.get().map(Mutex::lock) else {
-        return;
+        return false;
     };
     let Some(session) = session.take() else {
-        return;
+        return false;
     };
     let remark = remark.and_then(|remark| remark());
     let comments = remark.iter().cloned().collect();
@@ -91,6 +92,7 @@ pub(super) fn stop(remark: Option<fn() -> Option<String>>) {
     for remark in left_out.into_iter().chain(remark) {
         session.stderr.say(&format!("sigprof: {remark}"));
     }
+    true
 }
 
 /// Writes the profile so far, if a session runs, which goes on.
@@ -130,6 +132,6 @@ pub(super) fn is_running() -> bool {
         .is_some_and(|session| session.lock().is_some())
 }
 
-fn no_memory(source: io::Error) -> Error {
+pub(super) fn no_memory(source: io::Error) -> Error {
     Error::with_source(ErrorKind::Os, "could not get a page of memory", source)
 }

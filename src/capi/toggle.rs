@@ -8,11 +8,10 @@ use super::{guarded, say_if_failed, session};
 use crate::env::{self, Asked};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sys::futex::Futex;
-use crate::sys::own_threads::{OwnThread, end_process_if_left_alone, has_main_thread_ended};
+use crate::sys::own_threads::{OwnThread, look_around};
 use crate::sys::signal::{
     ErrnoGuard, Installed, has_default_action, install, is_for_programs, with_signals_blocked,
 };
-use crate::sys::thread;
 
 /// How often the thread looks whether the program's own threads have ended.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
@@ -91,9 +90,7 @@ impl Toggle {
         let mut done = 0_u32;
         loop {
             DOORBELL.wait(LOOK_AROUND);
-            if has_main_thread_ended() && thread::list(&mut tids).is_ok() {
-                end_process_if_left_alone(&tids);
-            }
+            look_around(&mut tids);
             let delivered = DELIVERIES.load(Ordering::Acquire);
             while done != delivered {
                 done = done.wrapping_add(1);

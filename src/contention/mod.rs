@@ -11,6 +11,8 @@
 //! }
 //! ```
 //!
+//! [`profile_to`] does so for a file, and [`from_env`] where `CONTENTIONPROFILE` names one.
+//!
 //! # What is seen
 //!
 //! The locks of Rust's standard library, of parking_lot and of tokio wait through the C library's
@@ -44,6 +46,8 @@
 mod at_lock;
 mod collector;
 mod counted;
+mod environment;
+mod guard;
 mod locks;
 mod pace;
 mod recorder;
@@ -65,6 +69,8 @@ pub(crate) use report::View;
 #[cfg(feature = "http")]
 pub(crate) use watch::was_watched;
 
+pub use environment::from_env;
+pub use guard::{Guard, profile_to};
 pub use locks::{
     Condvar, MappedMutexGuard, MappedReentrantMutexGuard, MappedRwLockReadGuard,
     MappedRwLockWriteGuard, Mutex, MutexGuard, RawMutex, RawRwLock, ReentrantMutex,

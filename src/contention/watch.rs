@@ -15,11 +15,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::ring::Role;
 use crate::sync::Mutex;
+use crate::sys::own_threads::look_around;
 use crate::sys::per_process::PerProcess;
 
 /// How long an end waits for threads that record a wait. They take microseconds; one that takes
 /// longer belongs to a thread that something keeps from running, and its memory is left to it.
 const THREADS_LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often the flusher looks whether it alone keeps the process from ending.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 
 /// What was collected in this process.
 static COLLECTED: PerProcess<Collected> = PerProcess::new();
@@ -111,13 +115,27 @@ fn watch(has_stand_ins: bool) -> Result<Watch> {
         .map_err(refused)?;
     let flusher = Flusher::spawn("sigprof-locks", move || {
         recorder.capture.find_bounds();
+        let mut tids = Vec::new();
+        let mut next_look = Instant::now() + LOOK_AROUND;
         while !collected.is_over.load(Ordering::Acquire) {
             let wait = collected.collector.lock().turn();
             recorder.capture.doorbell.wait(wait);
+            let now = Instant::now();
+            if now >= next_look {
+                next_look = now + LOOK_AROUND;
+                look_around(&mut tids);
+            }
         }
     });
     watch.flusher = Some(flusher.map_err(refused)?);
     Ok(watch)
+}
+
+impl Watch {
+    /// Whether it is this process that is watched, and not the one that it was forked from.
+    pub(super) fn is_own(&self) -> bool {
+        (COLLECTED.get()).is_some_and(|own| ptr::eq(own, self.collected))
+    }
 }
 
 impl Drop for Watch {
@@ -125,7 +143,7 @@ impl Drop for Watch {
         let collected = self.collected;
         // A child would wait for its parent's thread for ever, and has a process of its own to
         // watch.
-        if !COLLECTED.get().is_some_and(|own| ptr::eq(own, collected)) {
+        if !self.is_own() {
             return;
         }
         let recorder = collected.recorder;

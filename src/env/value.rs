@@ -60,13 +60,24 @@ fn no_number(name: &str, value: &OsStr) -> Error {
 /// A number of bytes, if the variable is set.
 #[cfg(feature = "heap")]
 pub(crate) fn bytes(name: &str) -> Result<Option<u64>> {
+    number_of(name, "bytes")
+}
+
+/// A number of nanoseconds, if the variable is set.
+#[cfg(feature = "contention")]
+pub(crate) fn nanoseconds(name: &str) -> Result<Option<u64>> {
+    number_of(name, "nanoseconds")
+}
+
+#[cfg(any(feature = "contention", feature = "heap"))]
+fn number_of(name: &str, unit: &str) -> Result<Option<u64>> {
     let Some(value) = variable(name) else {
         return Ok(None);
     };
     let number = value.to_str().and_then(|digits| digits.parse().ok());
     number.map(Some).ok_or_else(|| {
         let value = value.display();
-        let message = format!("{name} is `{value}`, which is no number of bytes");
+        let message = format!("{name} is `{value}`, which is no number of {unit}");
         Error::new(ErrorKind::InvalidInput, message)
     })
 }

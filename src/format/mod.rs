@@ -130,6 +130,15 @@ impl Format {
         !matches!(self, Self::Heap | Self::Growth | Self::Contention)
     }
 
+    /// Whether the format's files hold who has waited for locks.
+    #[cfg(feature = "contention")]
+    pub(crate) fn holds_waits(self) -> bool {
+        matches!(
+            self,
+            Self::Pprof | Self::PprofUncompressed | Self::Collapsed | Self::Contention
+        )
+    }
+
     /// The extension of a file's name that asks for a format, and the format.
     pub(crate) fn extension_of(name: &OsStr) -> Option<(&'static str, Self)> {
         let (begin, end) = GMON;

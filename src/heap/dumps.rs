@@ -13,10 +13,8 @@ use super::watch::{Bounds, Due, Watch};
 use super::{check, peak, report};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, OutputFile};
-use crate::sys::own_threads::{
-    OwnThread, as_own, end_process_if_left_alone, has_main_thread_ended,
-};
-use crate::sys::{signal, thread as threads};
+use crate::sys::own_threads::{OwnThread, as_own, look_around};
+use crate::sys::signal;
 
 /// gperftools' intervals.
 const DEFAULT_BOUNDS: Bounds = Bounds {
@@ -217,9 +215,7 @@ fn write_all(watch: &'static Watch, mut files: Files) {
     let mut tids = Vec::new();
     loop {
         let due = watch.sleep(LOOK_AROUND);
-        if has_main_thread_ended() && threads::list(&mut tids).is_ok() {
-            end_process_if_left_alone(&tids);
-        }
+        look_around(&mut tids);
         if due == Due::Nothing {
             continue;
         }

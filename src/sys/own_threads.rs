@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::per_process::PerProcess;
 use super::signal;
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
+use super::thread;
 use super::thread::{current_tid, identity};
 
 /// A forked child has none of its parent's threads.
@@ -21,7 +23,7 @@ static OWN: PerProcess<Own> = PerProcess::new();
 #[derive(Debug, Default)]
 struct Own {
     /// Ids of the threads; 0: none.
-    tids: [AtomicI32; 4],
+    tids: [AtomicI32; 8],
     is_ending_process: AtomicBool,
 }
 
@@ -93,8 +95,17 @@ impl Drop for OwnThread {
 }
 
 /// Whether the main thread has ended, and the process goes on without it.
-pub(crate) fn has_main_thread_ended() -> bool {
+fn has_main_thread_ended() -> bool {
     identity(main_thread()).is_some_and(|main| main.has_ended)
+}
+
+/// Ends the process as the C library does, if only the profiler's threads are left of it. Asks the
+/// system which threads there are where the main thread has ended; `tids` is room for their ids.
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
+pub(crate) fn look_around(tids: &mut Vec<i32>) {
+    if has_main_thread_ended() && thread::list(tids).is_ok() {
+        end_process_if_left_alone(tids);
+    }
 }
 
 /// The kernel's id of the main thread, which is the process's.

@@ -1,15 +1,15 @@
 //! The process: its rights, its threads, its environment, its children, its end.
 
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 use std::ffi::{CStr, CString, c_char};
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 use std::ptr;
 
 #[cfg(feature = "capi")]
 use super::brief_file::{FileId, read_directory, read_to_string};
 #[cfg(feature = "capi")]
 use super::fork::has_forked;
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 use super::thread;
 
 /// Whether the process runs with other rights than the user or group that started it (setuid,
@@ -30,7 +30,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Whether the calling thread is the only one; false where that cannot be known.
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 fn has_one_thread() -> bool {
     let mut threads = Vec::new();
     thread::list(&mut threads).is_ok() && threads.len() == 1
@@ -38,7 +38,7 @@ fn has_one_thread() -> bool {
 
 /// Adds a variable, as `NAME=value`, to the environment, for programs that children execute. Not
 /// where the process has other threads, which may be reading the environment.
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 pub(crate) fn tell_children(variable: &CStr) {
     if has_one_thread() {
         // SAFETY: there is no other thread.
@@ -53,7 +53,7 @@ pub(crate) fn tell_children(variable: &CStr) {
 /// # Safety
 ///
 /// The calling thread is the only one.
-#[cfg(any(feature = "capi", feature = "heap"))]
+#[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 unsafe fn set_variable(variable: &CStr) {
     unsafe extern "C" {
         static mut environ: *const *const c_char;

@@ -107,7 +107,8 @@ pub fn plain(program: &Path) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let bytes = name.as_encoded_bytes();
-        if bytes.starts_with(b"CPUPROFILE") || bytes == b"LD_PRELOAD" {
+        let ours: [&[u8]; 2] = [b"CPUPROFILE", b"CONTENTIONPROFILE"];
+        if ours.iter().any(|name| bytes.starts_with(name)) || bytes == b"LD_PRELOAD" {
             command.env_remove(&name);
         }
     }

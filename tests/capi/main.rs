@@ -17,6 +17,7 @@ mod late;
 mod legacy;
 mod library;
 mod linked;
+mod locks;
 mod moments;
 mod preloaded;
 mod shape;

@@ -9,6 +9,7 @@ mod client;
 mod compile;
 #[cfg(feature = "http")]
 mod endpoints;
+mod guards;
 mod kinds;
 mod locks;
 mod modules;

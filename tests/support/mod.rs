@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::process::{output, skip};
 
 /// Where to get the programs.
-const INSTALL: [(&str, &str); 11] = [
+const INSTALL: [(&str, &str); 12] = [
     ("go", "apt-get install golang-go"),
     ("google-pprof", "apt-get install google-perftools"),
     ("gprof", "apt-get install binutils"),
@@ -19,6 +19,7 @@ const INSTALL: [(&str, &str); 11] = [
     ("perl", "apt-get install perl"),
     ("sqlite3", "apt-get install sqlite3"),
     ("curl", "apt-get install curl"),
+    ("redis-check-rdb", "apt-get install redis-tools"),
 ];
 
 /// The path of a program that a test needs. Without it the test is to return early: a line on
