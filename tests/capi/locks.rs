@@ -15,7 +15,8 @@ use crate::library::{compiled, library, plain, shared};
 use crate::process::succeed;
 use crate::support::{go_pprof, run, tool};
 
-/// A program whose locks are watched, each wait, for the file `waits` in a directory, where it runs.
+/// A program whose locks are watched, each wait, for the file `waits` in the directory where it
+/// runs.
 fn watched(program: &Path, directory: &Path) -> Command {
     let mut command = plain(program);
     command.current_dir(directory);
@@ -80,8 +81,8 @@ impl Redis {
         }
     }
 
-    /// Has all clients' requests come while the server is stopped, so that it finds them at once and
-    /// has its threads answer.
+    /// Has all clients' requests come while the server is stopped, so that it finds them at once
+    /// and has its threads answer.
     fn is_asked_at_once(&mut self) {
         let pid = self.server.id() as i32;
         let mut clients: Vec<UnixStream> = (0..CLIENTS).map(|_| self.connect()).collect();
