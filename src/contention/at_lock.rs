@@ -9,13 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Timed};
 use super::wait::Wait;
-use super::waiters::{Charge, Waiting};
-use crate::ring::Role;
+use super::waiters::Waiting;
 use crate::sys::arch::Registers;
-use crate::sys::clock::Clock;
-use crate::sys::signal::ErrnoGuard;
 
 /// Threads that wait, by [`Wait`]: what lets go of a lock that nobody waits for has nothing more to
 /// do than to look here. A forked child inherits how many of its parent's waited, and looks them up
@@ -47,34 +44,27 @@ pub(super) extern "C-unwind" fn charge(lock: usize, wait: Wait, ends: Ends) {
     if !does_any_wait(wait) {
         return;
     }
-    let (Some(recorder), Ok(now_ns)) = (Recorder::of_watched(), Clock::MONOTONIC.now_ns()) else {
+    let Some(recorder) = Recorder::of_watched() else {
         return;
     };
-    let charge = recorder.waiters.charge(lock as u64, now_ns);
-    if charge.waiters == 0 {
+    let Some(charge) = recorder.charge(lock as u64) else {
         return;
-    }
-    let _errno = ErrnoGuard::new();
-    let waiters = match ends {
+    };
+    let ends = match ends {
         Ends::One => 1,
-        Ends::All => charge.waiters,
-        Ends::Unknown => charge.newly,
+        Ends::All => charge.0.waiters,
+        Ends::Unknown => charge.0.newly,
     };
-    let charge = Charge { waiters, ..charge };
-    recorder.record(Registers::here(), Role::Holder, charge, now_ns);
+    if let Some(sample) = recorder.answer(charge, ends) {
+        sample.record(Registers::here());
+    }
 }
 
 /// Records a wait of the calling thread, which is over. *Async-signal-safe.*
 #[inline(always)]
-pub(super) extern "C-unwind" fn record_wait(recorder: &Recorder, begin_ns: u64, wait: Wait) {
-    if let Ok(end_ns) = Clock::MONOTONIC.now_ns() {
-        let waits = Charge {
-            waiters: 1,
-            newly: 1,
-            ns: end_ns.saturating_sub(begin_ns),
-            caller: wait.number(),
-        };
-        recorder.record(Registers::here(), Role::Waiter, waits, end_ns);
+pub(super) extern "C-unwind" fn record_wait(timed: Timed, wait: Wait) {
+    if let Some(sample) = timed.sample(wait.number()) {
+        sample.record(Registers::here());
     }
 }
 
@@ -86,10 +76,16 @@ pub(super) struct Entered {
 
 impl Entered {
     /// *Async-signal-safe.*
-    pub(super) fn new(recorder: &'static Recorder, lock: usize, begin_ns: u64, wait: Wait) -> Self {
+    pub(super) fn new(timed: &Timed, lock: usize, wait: Wait) -> Self {
         WAITING[wait as usize].fetch_add(1, Ordering::Relaxed);
-        let waiting = recorder.waiters.enter(lock as u64, begin_ns, wait.number());
+        let waiting = timed.enter(lock as u64, wait.number());
         Self { waiting, wait }
+    }
+
+    /// The wait begins. *Async-signal-safe.*
+    #[inline(always)]
+    pub(super) fn begin(&self, timed: &mut Timed) {
+        timed.begin(self.waiting.as_ref());
     }
 }
 
@@ -104,7 +100,7 @@ thread_local! {
     static IS_TIMED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is in a wait that [`timed`] records. *Async-signal-safe.*
+/// Whether the calling thread is in a wait that [`timed`] is about. *Async-signal-safe.*
 pub(super) fn is_timed() -> bool {
     IS_TIMED.get()
 }
@@ -114,21 +110,32 @@ pub(super) fn is_timed() -> bool {
 #[inline(always)]
 pub(super) fn timed<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
     /// Ends it, also where a lock of the program's panics.
-    struct Timed(#[expect(dead_code, reason = "is dropped")] Entered);
+    struct Within(Option<Entered>);
 
-    impl Drop for Timed {
+    impl Drop for Within {
         fn drop(&mut self) {
             IS_TIMED.set(false);
         }
     }
 
-    let (Some(recorder), Ok(begin_ns)) = (Recorder::of_watched(), Clock::MONOTONIC.now_ns()) else {
+    let Some(recorder) = Recorder::of_watched() else {
         return work();
     };
-    let timed = Timed(Entered::new(recorder, lock, begin_ns, wait));
+    let mut timed = recorder.time();
+    let entered = timed.as_ref().map(|timed| Entered::new(timed, lock, wait));
+    let within = Within(entered);
+    // Also where another wait is timed in its stead.
     IS_TIMED.set(true);
+    if let (Some(timed), Some(entered)) = (&mut timed, &within.0) {
+        entered.begin(timed);
+    }
     let answer = work();
-    drop(timed);
-    record_wait(recorder, begin_ns, wait);
+    if let Some(timed) = &mut timed {
+        timed.end();
+    }
+    drop(within);
+    if let Some(timed) = timed {
+        record_wait(timed, wait);
+    }
     answer
 }

@@ -139,13 +139,20 @@ impl Collector {
                 let stands_for = sampling::stands_for(record.weight(), waited_ns, mean_ns);
                 counted.add(record.role(), stack, stands_for);
                 pacer.note(waited_ns, sampling::stands_for(1, waited_ns, mean_ns).count);
+                if record.role() == Role::Waiter {
+                    pacer.note_all(stands_for.count);
+                }
             });
         }
         for role in [Role::Waiter, Role::Holder] {
             let waits = recorder.take_lost(role);
             counted.add_lost(role, waits);
             if waits.ns > 0 {
-                pacer.note((waits.ns as f64 / waits.count) as u64, waits.count);
+                let timed = waits.count / f64::from(pacer.one_of);
+                pacer.note((waits.ns as f64 / timed) as u64, timed);
+                if role == Role::Waiter {
+                    pacer.note_all(waits.count);
+                }
             }
         }
     }

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::at_lock::is_timed;
 use super::pace::Pace;
 use super::sampling::{self, Waits};
-use super::waiters::{Charge, Waiters};
+use super::waiters::{Charge, Waiters, Waiting};
 use crate::capture::Capture;
 use crate::ring::{RecordWriter, Role, WaitWriter};
 use crate::sys::arch::Registers;
+use crate::sys::clock::Clock;
 use crate::sys::own_threads::is_own;
 use crate::sys::per_process::PerProcess;
+use crate::sys::signal::ErrnoGuard;
 use crate::sys::thread::thread_pointer;
 
 /// A forked child is not watched.
@@ -45,6 +47,72 @@ pub(super) struct Recorder {
 struct Lost {
     waits: AtomicU64,
     ns: AtomicU64,
+}
+
+/// A wait of the calling thread that is timed, and stands for so many.
+///
+/// What is done for it is done before it begins and after it has ended: where it is short, that
+/// takes longer.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Timed {
+    recorder: &'static Recorder,
+    one_of: u32,
+    begin_ns: u64,
+    end_ns: u64,
+}
+
+/// Waits that are sampled: what a record says besides the stack.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    recorder: &'static Recorder,
+    role: Role,
+    waits: u32,
+    waited_ns: u64,
+    mean_ns: u64,
+    /// As in [`Charge::caller`].
+    caller: u64,
+}
+
+impl Timed {
+    /// Has the waiter be known to whoever ends its wait for what is at an address; `caller` is as
+    /// in [`Charge::caller`]. *Async-signal-safe.*
+    pub(super) fn enter(&self, address: u64, caller: u64) -> Option<Waiting<'static>> {
+        self.recorder.waiters.enter(address, self.one_of, caller)
+    }
+
+    /// The wait begins. *Async-signal-safe.*
+    #[inline(always)]
+    pub(super) fn begin(&mut self, waiting: Option<&Waiting<'static>>) {
+        self.begin_ns = now_ns();
+        if let Some(waiting) = waiting {
+            waiting.begin(self.begin_ns);
+        }
+    }
+
+    /// The wait is over. *Async-signal-safe.*
+    #[inline(always)]
+    pub(super) fn end(&mut self) {
+        self.end_ns = now_ns();
+    }
+
+    /// What is to be recorded of it. *Async-signal-safe.*
+    pub(super) fn sample(self, caller: u64) -> Option<Sample> {
+        let Self {
+            recorder,
+            one_of,
+            begin_ns,
+            end_ns,
+        } = self;
+        let ns = end_ns.saturating_sub(begin_ns) * u64::from(one_of);
+        recorder.sample(Role::Waiter, one_of, ns, caller, end_ns)
+    }
+}
+
+/// The time. There is no Linux without this clock. *Async-signal-safe.*
+#[inline(always)]
+fn now_ns() -> u64 {
+    Clock::MONOTONIC.now_ns().unwrap_or(0)
 }
 
 impl Recorder {
@@ -92,51 +160,100 @@ impl Recorder {
         }
     }
 
-    /// Records waits with the stack of the calling thread, which was the waiter or ended them, if
-    /// they are sampled; the registers are those of the function that stands in for the one that
-    /// did. *Async-signal-safe.*
-    pub(super) fn record(&self, registers: Registers, role: Role, waits: Charge, now_ns: u64) {
-        let (count, waited_ns) = (waits.waiters, waits.ns.max(1));
-        let mean_ns = self.pace.mean_ns();
-        // A thread records one thing at a time.
-        let thread = thread_pointer();
-        if !sampling::is_sampled(waited_ns, mean_ns, now_ns ^ thread.rotate_left(32)) {
-            return;
+    /// A wait of the calling thread that is about to begin, if it is one of those that are timed.
+    /// *Async-signal-safe.*
+    pub(super) fn time(&'static self) -> Option<Timed> {
+        Some(Timed {
+            recorder: self,
+            one_of: self.pace.one_of()?,
+            begin_ns: 0,
+            end_ns: 0,
+        })
+    }
+
+    /// The calling thread is about to end waits for what is at an address: what is known of those.
+    /// *Async-signal-safe.*
+    pub(super) fn charge(&'static self, address: u64) -> Option<(Charge, u64)> {
+        if !self.waiters.has_any_at(address) {
+            return None;
         }
-        let writer = |epoch| WaitWriter {
+        let now_ns = now_ns();
+        let charge = self.waiters.charge(address, now_ns);
+        (charge.waiters > 0).then_some((charge, now_ns))
+    }
+
+    /// The calling thread has ended so many waits with which it was charged: what is to be recorded
+    /// of that. *Async-signal-safe.*
+    pub(super) fn answer(
+        &'static self,
+        (charge, now_ns): (Charge, u64),
+        ends: u32,
+    ) -> Option<Sample> {
+        let waits = charge.waits(ends);
+        self.sample(Role::Holder, waits, charge.ns, charge.caller, now_ns)
+    }
+
+    /// Waits that took so long in all, if they are a sample.
+    fn sample(
+        &'static self,
+        role: Role,
+        waits: u32,
+        waited_ns: u64,
+        caller: u64,
+        now_ns: u64,
+    ) -> Option<Sample> {
+        let (waited_ns, mean_ns) = (waited_ns.max(1), self.pace.mean_ns());
+        // A thread records one thing at a time.
+        let seed = now_ns ^ thread_pointer().rotate_left(32);
+        sampling::is_sampled(waited_ns, mean_ns, seed).then_some(Sample {
+            recorder: self,
             role,
-            waits: count,
+            waits,
             waited_ns,
             mean_ns,
-            epoch,
-        };
-        let is_recorded = match self.pace.take() {
-            true => (self.write(registers, (thread >> 8) as u32, waits.caller, writer)).is_some(),
+            caller,
+        })
+    }
+}
+
+impl Sample {
+    /// Records it with the stack of the calling thread, which was the waiter or has ended waits;
+    /// the registers are those of the function that stands in for the one that did. It leaves errno
+    /// alone. *Async-signal-safe.*
+    #[cold]
+    pub(super) fn record(self, registers: Registers) {
+        let _errno = ErrnoGuard::new();
+        let recorder = self.recorder;
+        let is_recorded = match recorder.pace.take() {
+            true => self.write(registers).is_some(),
             false => {
                 // So that it is paced soon.
-                self.capture.doorbell.wake_once();
+                recorder.capture.doorbell.wake_once();
                 false
             }
         };
         if !is_recorded {
-            let Waits { count, ns } = sampling::stands_for(count, waited_ns, mean_ns);
-            let lost = &self.lost[role as usize];
-            lost.waits
-                .fetch_add(count.round() as u64, Ordering::Relaxed);
-            lost.ns.fetch_add(ns, Ordering::Relaxed);
+            let waits = sampling::stands_for(self.waits, self.waited_ns, self.mean_ns);
+            let lost = &recorder.lost[self.role as usize];
+            let count = waits.count.round() as u64;
+            lost.waits.fetch_add(count, Ordering::Relaxed);
+            lost.ns.fetch_add(waits.ns, Ordering::Relaxed);
         }
     }
 
-    /// Writes a record with the stack of the calling thread, where there is room: with the address
-    /// that the waiter's call returns to in the place of the first frame, that of the stand-in.
-    fn write(
-        &self,
-        registers: Registers,
-        hint: u32,
-        caller: u64,
-        writer: impl FnOnce(u32) -> WaitWriter,
-    ) -> Option<()> {
-        let capture = &self.capture;
+    /// Writes a record, where there is room: with the address that the waiter's call returns to in
+    /// the place of the first frame, that of the stand-in.
+    fn write(self, registers: Registers) -> Option<()> {
+        let Self {
+            recorder,
+            role,
+            waits,
+            waited_ns,
+            mean_ns,
+            caller,
+        } = self;
+        let capture = &recorder.capture;
+        let hint = (thread_pointer() >> 8) as u32;
         let words = RecordWriter::words(MAX_DEPTH);
         let epoch = capture.snapshot.epoch();
         let claim = capture.rack.claim(hint, epoch, words);
@@ -146,14 +263,20 @@ impl Recorder {
         let mut claim = claim.inspect_err(|_| capture.doorbell.wake_once()).ok()?;
         // A watch that ended before the claim could be seen is seen here (the claim ends in a
         // fence), and one that ends later waits for it.
-        if !self.is_watched() {
+        if !recorder.is_watched() {
             return Some(());
         }
         // SAFETY: the claim carries the epoch that was read before it, and lives until the end of
         // this function.
         let snapshot = unsafe { capture.snapshot.get() }?;
         let bench = capture.bench(&claim)?;
-        let writer = writer(snapshot.epoch());
+        let writer = WaitWriter {
+            role,
+            waits,
+            waited_ns,
+            mean_ns,
+            epoch: snapshot.epoch(),
+        };
         let mut is_urgent = None;
         // SAFETY: the claim is held; unwinding returns.
         unsafe {

@@ -2,7 +2,7 @@
 //! wait is charged with.
 
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::memory::Pages;
 
@@ -21,13 +21,16 @@ const FILLING: u64 = 1;
 /// In a time: somebody has answered for a part of the wait.
 const ANSWERED: u64 = 1 << 63;
 
-/// A waiter.
+/// In place of a time: the wait has not begun.
+const NOT_YET: u64 = ANSWERED - 1;
+
+/// A waiter, or one of many.
 #[derive(Debug)]
 struct Place {
     /// That it waits at; 0 for nobody.
     address: AtomicU64,
     /// The end of the time that somebody has answered for, with [`ANSWERED`]: at first the
-    /// beginning of the wait.
+    /// beginning of the wait, and before that [`NOT_YET`].
     since_ns: AtomicU64,
 }
 
@@ -37,6 +40,8 @@ struct Bucket {
     places: [Place; PLACES],
     /// Of each waiter, as in [`Charge::caller`].
     callers: [AtomicU64; PLACES],
+    /// How many waiters each stands for.
+    one_of: [AtomicU32; PLACES],
 }
 
 /// Those who wait, by address.
@@ -55,6 +60,13 @@ unsafe impl Sync for Waiters {}
 #[derive(Debug)]
 pub(super) struct Waiting<'w>(&'w Place);
 
+impl Waiting<'_> {
+    /// The wait begins. *Async-signal-safe.*
+    pub(super) fn begin(&self, now_ns: u64) {
+        self.0.since_ns.store(now_ns, Ordering::Release);
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.address.store(0, Ordering::Release);
@@ -64,12 +76,15 @@ impl Drop for Waiting<'_> {
 /// What one is charged with who ends waits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Charge {
-    /// Those who waited.
+    /// Those who waited and are known.
     pub(super) waiters: u32,
-    /// Those of them that nobody had answered for before.
+    /// How many waiters those of them stand for that nobody had answered for before.
     pub(super) newly: u32,
-    /// How long they did for which nobody had answered, all of them together.
+    /// How long they did for which nobody had answered, all of them together, with those that they
+    /// stand for.
     pub(super) ns: u64,
+    /// There may be others who wait and are not known.
+    pub(super) is_of_some: bool,
     /// Where a waiter's call returns to; or what it waits for, as [`Wait::number`] has it.
     ///
     /// [`Wait::number`]: super::wait::Wait::number
@@ -100,8 +115,9 @@ impl Waiters {
         (hash >> (64 - BUCKETS.ilog2())) as usize
     }
 
-    /// Notes that somebody waits at an address; `None` where too many do. *Async-signal-safe.*
-    pub(super) fn enter(&self, address: u64, begin_ns: u64, caller: u64) -> Option<Waiting<'_>> {
+    /// Notes that somebody is about to wait at an address, who stands for so many; `None` where too
+    /// many do. *Async-signal-safe.*
+    pub(super) fn enter(&self, address: u64, one_of: u32, caller: u64) -> Option<Waiting<'_>> {
         let home = Self::home(address);
         (0..=MOST_REACH).find_map(|reach| {
             let bucket = &self.buckets()[(home + reach) % BUCKETS];
@@ -112,30 +128,54 @@ impl Waiters {
                 self.reaches[home].fetch_max(reach as u8, Ordering::Relaxed);
             }
             bucket.callers[free].store(caller, Ordering::Relaxed);
-            place.since_ns.store(begin_ns, Ordering::Relaxed);
+            bucket.one_of[free].store(one_of, Ordering::Relaxed);
+            place.since_ns.store(NOT_YET, Ordering::Relaxed);
             place.address.store(address, Ordering::Release);
             Some(Waiting(place))
         })
     }
 
+    /// Whether anybody waits at an address. *Async-signal-safe.*
+    pub(super) fn has_any_at(&self, address: u64) -> bool {
+        let mut places = (self.buckets_of(address)).flat_map(|bucket| &bucket.places);
+        places.any(|place| place.address.load(Ordering::Relaxed) == address)
+    }
+
     /// Charges the one who calls it, and nobody else, with the time until `now_ns` of those who
     /// wait at an address. *Async-signal-safe.*
     pub(super) fn charge(&self, address: u64, now_ns: u64) -> Charge {
-        let home = Self::home(address);
-        let reach = usize::from(self.reaches[home].load(Ordering::Relaxed));
         let mut charge = Charge::default();
-        for reach in 0..=reach {
-            let bucket = &self.buckets()[(home + reach) % BUCKETS];
-            for (place, caller) in bucket.places.iter().zip(&bucket.callers) {
+        for bucket in self.buckets_of(address) {
+            for (nth, place) in bucket.places.iter().enumerate() {
                 if let Some((ns, is_new)) = place.charge(address, now_ns) {
+                    let one_of = bucket.one_of[nth].load(Ordering::Relaxed);
                     charge.waiters += 1;
-                    charge.newly += u32::from(is_new);
-                    charge.ns += ns;
-                    charge.caller = caller.load(Ordering::Relaxed);
+                    charge.newly += u32::from(is_new) * one_of;
+                    charge.ns += ns * u64::from(one_of);
+                    charge.is_of_some |= one_of > 1;
+                    charge.caller = bucket.callers[nth].load(Ordering::Relaxed);
                 }
             }
         }
         charge
+    }
+
+    /// Those in which a waiter of an address may be.
+    fn buckets_of(&self, address: u64) -> impl Iterator<Item = &Bucket> {
+        let home = Self::home(address);
+        let reach = usize::from(self.reaches[home].load(Ordering::Relaxed));
+        (home..=home + reach).map(|nth| &self.buckets()[nth % BUCKETS])
+    }
+}
+
+impl Charge {
+    /// How many waits the one ends who is charged, and is known to end so many. Where not all who
+    /// wait are known, each wait counts at the first one who answers for it.
+    pub(super) fn waits(self, ends: u32) -> u32 {
+        match self.is_of_some {
+            true => self.newly,
+            false => self.waiters.min(ends),
+        }
     }
 }
 
@@ -180,13 +220,17 @@ mod tests {
         let waiters = Waiters::new().unwrap();
         let (lock, other) = (0x1000, 0x2000);
         assert_eq!(waiters.charge(lock, 50), Charge::default());
-        let first = waiters.enter(lock, 100, 7).unwrap();
-        let second = waiters.enter(lock, 150, 7).unwrap();
-        let of_other = waiters.enter(other, 0, 8).unwrap();
+        let first = waiters.enter(lock, 1, 7).unwrap();
+        first.begin(100);
+        let second = waiters.enter(lock, 1, 7).unwrap();
+        second.begin(150);
+        let of_other = waiters.enter(other, 1, 8).unwrap();
+        of_other.begin(0);
         let charge = |waiters, newly, ns, caller| Charge {
             waiters,
             newly,
             ns,
+            is_of_some: false,
             caller,
         };
         assert_eq!(waiters.charge(lock, 200), charge(2, 2, 100 + 50, 7));
@@ -200,13 +244,29 @@ mod tests {
     }
 
     #[test]
+    fn some_who_wait_stand_for_all() {
+        let waiters = Waiters::new().unwrap();
+        let one_of_ten = waiters.enter(0x1000, 10, 7).unwrap();
+        one_of_ten.begin(100);
+        assert!(waiters.has_any_at(0x1000) && !waiters.has_any_at(0x2000));
+        let charge = waiters.charge(0x1000, 103);
+        assert_eq!((charge.waits(1), charge.ns), (10, 30));
+        // The next one answers for more time of the same waits.
+        let charge = waiters.charge(0x1000, 104);
+        assert_eq!((charge.waits(1), charge.ns), (0, 10));
+        drop(one_of_ten);
+        assert!(!waiters.has_any_at(0x1000));
+    }
+
+    #[test]
     fn many_may_wait_at_one_address() {
         let waiters = Waiters::new().unwrap();
         let most = (MOST_REACH + 1) * PLACES;
         let all: Vec<_> = (0..most)
-            .map(|_| waiters.enter(0x1000, 10, 7).unwrap())
+            .map(|_| waiters.enter(0x1000, 1, 7).unwrap())
             .collect();
-        assert!(waiters.enter(0x1000, 10, 7).is_none());
+        assert!(waiters.enter(0x1000, 1, 7).is_none());
+        all.iter().for_each(|waiting| waiting.begin(10));
         let charge = waiters.charge(0x1000, 15);
         assert_eq!(
             (charge.waiters as usize, charge.ns as usize),
@@ -233,8 +293,9 @@ mod tests {
                 });
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
+                        let waiting = waiters.enter(0x1000, 1, 7).unwrap();
                         let begin = tick();
-                        let waiting = waiters.enter(0x1000, begin, 7);
+                        waiting.begin(begin);
                         std::hint::spin_loop();
                         drop(waiting);
                         waited.fetch_add(tick() - begin, Ordering::Relaxed);

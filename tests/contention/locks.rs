@@ -230,18 +230,22 @@ fn sampled_waits_agree_with_all_of_them() {
         measured[1] += times.most.into_inner();
     }
     drop(watch);
-    let [count, ns] = sums_below(&contention::profile().unwrap(), "waits_for_lock");
     // Waits of at least `HELD` are sampled with at least this probability.
     let p = HELD.as_secs_f64() / interval.as_secs_f64();
     let error = ((1.0 - p) / p / (TIMES * ROUNDS) as f64).sqrt();
-    let count = count as f64 / (TIMES * ROUNDS) as f64;
-    assert!((count - 1.0).abs() <= 5.0 * error, "{count}, {error}");
     let bounds = [
         measured[0] as f64 * (1.0 - 5.0 * error),
         measured[1] as f64 * (1.0 + 5.0 * error),
     ];
-    assert!(
-        (bounds[0]..=bounds[1]).contains(&(ns as f64)),
-        "{ns} ns, {bounds:?}"
-    );
+    for (profile, function) in [
+        (contention::profile(), "waits_for_lock"),
+        (contention::holders(), "holds_lock"),
+    ] {
+        let [count, ns] = sums_below(&profile.unwrap(), function);
+        let count = count as f64 / (TIMES * ROUNDS) as f64;
+        let is_right = (count - 1.0).abs() <= 5.0 * error;
+        assert!(is_right, "{function}: {count}, {error}");
+        let is_right = (bounds[0]..=bounds[1]).contains(&(ns as f64));
+        assert!(is_right, "{function}: {ns} ns, {bounds:?}");
+    }
 }

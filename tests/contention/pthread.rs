@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sigprof::contention;
 
@@ -382,4 +382,45 @@ fn first_reader(lock: &RwLock, is_held: &AtomicBool, is_over: &AtomicBool) {
 fn second_reader(lock: &RwLock, is_held: &AtomicBool, is_over: &AtomicBool) {
     reads(lock, is_held, is_over);
     stays_on_the_stack();
+}
+
+/// Waits for a mutex that another one has, so many times, each of which is given up at once.
+#[inline(never)]
+fn gives_up(mutex: &Pthread<libc::pthread_mutex_t>, times: u32) {
+    // Before any time: the C library makes no system call.
+    let no_time = libc::timespec {
+        tv_sec: -1,
+        tv_nsec: 0,
+    };
+    for _ in 0..times {
+        // SAFETY: the mutex is one, and the time outlives the call.
+        let error = unsafe { libc::pthread_mutex_timedlock(mutex.lock.get(), &raw const no_time) };
+        assert_eq!(error, libc::ETIMEDOUT);
+    }
+}
+
+#[test]
+fn some_of_very_many_waits_stand_for_all() {
+    const WAITS: u32 = 3_000_000;
+    contention::set_sample_interval(Duration::from_nanos(1));
+    let mutex = mutex(calls::pthread_mutex_lock);
+    let watch = contention::watch_process().unwrap();
+    let begin = Instant::now();
+    mutex.with(|| gives_up(&mutex, WAITS));
+    // A wait that takes no time takes as long as to ask for it.
+    (0..WAITS).for_each(|_| {
+        std::hint::black_box(Instant::now());
+    });
+    let most_ns = begin.elapsed().as_nanos() as i64;
+    drop(watch);
+    let profile = contention::profile().unwrap();
+    // Those without a stack are counted, too.
+    let [count, ns] = [profile.total(0), profile.total(1)];
+    // Stacks are recorded at a rate that is bounded. Did each stand for 10,000 waits, this would be
+    // more than five standard errors.
+    let off = count - i64::from(WAITS);
+    assert!(off.abs() < i64::from(WAITS) / 3, "{}", profile.top(10));
+    assert!(0 < ns && ns < most_ns * 4 / 3, "{}", profile.top(10));
+    let [below, _] = sums_below(&profile, "gives_up");
+    assert!(below > 0, "{}", profile.top(10));
 }

@@ -16,7 +16,6 @@ use super::StandIn;
 use crate::contention::at_lock::{Ends, Entered, charge, record_wait};
 use crate::contention::recorder::Recorder;
 use crate::contention::wait::Wait;
-use crate::sys::clock::Clock;
 use crate::sys::signal::ErrnoGuard;
 
 /// What is locked, and up to three more arguments: as many as any of these functions has, all of
@@ -176,18 +175,20 @@ unsafe extern "C-unwind" fn timed(
     Arguments([lock, a, b, c]): Arguments,
     wait: Wait,
 ) -> c_int {
-    let (Some(recorder), Ok(begin_ns)) = (Recorder::of_watched(), Clock::MONOTONIC.now_ns()) else {
+    let Some(mut timed) = Recorder::of_watched().and_then(Recorder::time) else {
         // SAFETY: the caller's own call.
         return unsafe { real(lock, a, b, c) };
     };
-    let mut entered = ManuallyDrop::new(Entered::new(recorder, lock, begin_ns, wait));
+    let mut entered = ManuallyDrop::new(Entered::new(&timed, lock, wait));
     let mut buffer = MaybeUninit::uninit();
     // SAFETY: buffer and value stay where they are until the handler is taken off, or has run.
     unsafe {
         _pthread_cleanup_push(&raw mut buffer, leave, (&raw mut entered).cast());
     }
+    entered.begin(&mut timed);
     // SAFETY: the caller's own call.
     let answer = unsafe { real(lock, a, b, c) };
+    timed.end();
     let errno = ErrnoGuard::new();
     // SAFETY: the handler that was put on, which is run.
     unsafe { _pthread_cleanup_pop(&raw mut buffer, 1) };
@@ -201,7 +202,7 @@ unsafe extern "C-unwind" fn timed(
         libc::EINVAL | libc::EDEADLK | libc::EAGAIN | libc::EPERM
     );
     if has_waited {
-        record_wait(recorder, begin_ns, wait);
+        record_wait(timed, wait);
     }
     answer
 }

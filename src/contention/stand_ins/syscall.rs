@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::StandIn;
 use crate::contention::recorder::Recorder;
-use crate::contention::waiters::Charge;
-use crate::ring::Role;
 use crate::sys::arch::Registers;
-use crate::sys::clock::Clock;
 use crate::sys::signal::ErrnoGuard;
 
 /// `syscall`, with as many arguments as any system call has. It takes them in C's way for functions
@@ -137,15 +134,15 @@ impl Operation {
 /// As of the futex call.
 #[inline(always)]
 unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64) -> libc::c_long {
-    let recorder = Recorder::of_watched();
-    let begin_ns = Clock::MONOTONIC.now_ns();
-    let (Some(recorder), Ok(begin_ns)) = (recorder, begin_ns) else {
+    let Some(mut timed) = Recorder::of_watched().and_then(Recorder::time) else {
         // SAFETY: the caller's own call.
         return unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
     };
-    let waiting = recorder.waiters.enter(a as u64, begin_ns, caller);
+    let waiting = timed.enter(a as u64, caller);
+    timed.begin(waiting.as_ref());
     // SAFETY: the caller's own call.
     let result = unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
+    timed.end();
     // Kept as the system call has left it.
     let errno = ErrnoGuard::new();
     drop(waiting);
@@ -153,14 +150,8 @@ unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64
     if result == -1 && errno.value() == libc::EAGAIN {
         return result;
     }
-    if let Ok(end_ns) = Clock::MONOTONIC.now_ns() {
-        let waits = Charge {
-            waiters: 1,
-            newly: 1,
-            ns: end_ns.saturating_sub(begin_ns),
-            caller,
-        };
-        recorder.record(Registers::here(), Role::Waiter, waits, end_ns);
+    if let Some(sample) = timed.sample(caller) {
+        sample.record(Registers::here());
     }
     result
 }
@@ -175,21 +166,14 @@ unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64
 #[inline(always)]
 unsafe fn wake(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6]) -> libc::c_long {
     // Before the call: those who are woken leave.
-    let charged = Recorder::of_watched().and_then(|recorder| {
-        let now_ns = Clock::MONOTONIC.now_ns().ok()?;
-        let charge = recorder.waiters.charge(a as u64, now_ns);
-        (charge.waiters > 0).then_some((recorder, charge, now_ns))
-    });
+    let charged =
+        Recorder::of_watched().and_then(|recorder| Some((recorder, recorder.charge(a as u64)?)));
     // SAFETY: the caller's own call.
     let woken = unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
-    let (Some((recorder, charge, now_ns)), 1..) = (charged, woken) else {
-        return woken;
-    };
-    let _errno = ErrnoGuard::new();
-    let waits = Charge {
-        waiters: charge.waiters.min(woken as u32),
-        ..charge
-    };
-    recorder.record(Registers::here(), Role::Holder, waits, now_ns);
+    if let (Some((recorder, charge)), 1..) = (charged, woken)
+        && let Some(sample) = recorder.answer(charge, woken as u32)
+    {
+        sample.record(Registers::here());
+    }
     woken
 }
