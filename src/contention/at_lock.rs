@@ -121,7 +121,7 @@ pub(super) fn timed<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
     let Some(recorder) = Recorder::of_watched() else {
         return work();
     };
-    let mut timed = recorder.time();
+    let mut timed = recorder.time(lock as u64);
     let entered = timed.as_ref().map(|timed| Entered::new(timed, lock, wait));
     let within = Within(entered);
     // Also where another wait is timed in its stead.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::counted::{Counted, Mark};
 use super::pace::Pacer;
 use super::recorder::Recorder;
+use super::shares::Sharer;
 use super::{sampling, stand_ins};
 use crate::capture::Publisher;
 use crate::profile::SliceTable;
@@ -35,6 +36,7 @@ pub(super) struct Collector {
     stacks: SliceTable<u64>,
     counted: Counted,
     pacer: Pacer,
+    sharer: Sharer,
     /// When the process was first watched.
     first: Mark,
     /// What is loaded is to call the stand-ins.
@@ -54,6 +56,7 @@ impl Collector {
             stacks: SliceTable::default(),
             counted: Counted::default(),
             pacer: Pacer::new(),
+            sharer: Sharer::new(),
             first: Mark::new(Counted::default()),
             has_stand_ins: false,
             next_code_snapshot: Instant::now(),
@@ -69,6 +72,8 @@ impl Collector {
     /// Where what is loaded cannot be read.
     pub(super) fn begin(&mut self, has_stand_ins: bool) -> std::io::Result<()> {
         self.has_stand_ins = has_stand_ins;
+        self.pacer.begin();
+        self.sharer.begin();
         self.look_at_modules()
     }
 
@@ -88,6 +93,7 @@ impl Collector {
         self.drain();
         let capture = &self.recorder.capture;
         self.pacer.turn(&self.recorder.pace);
+        self.sharer.turn(&self.recorder.shares);
         let now = Instant::now();
         // Code that no module holds is in no list of the loader's: a just-in-time compiler's.
         let has_new_code =
@@ -139,20 +145,13 @@ impl Collector {
                 let stands_for = sampling::stands_for(record.weight(), waited_ns, mean_ns);
                 counted.add(record.role(), stack, stands_for);
                 pacer.note(waited_ns, sampling::stands_for(1, waited_ns, mean_ns).count);
-                if record.role() == Role::Waiter {
-                    pacer.note_all(stands_for.count);
-                }
             });
         }
         for role in [Role::Waiter, Role::Holder] {
-            let waits = recorder.take_lost(role);
+            let (waits, timed) = recorder.take_lost(role);
             counted.add_lost(role, waits);
-            if waits.ns > 0 {
-                let timed = waits.count / f64::from(pacer.one_of);
-                pacer.note((waits.ns as f64 / timed) as u64, timed);
-                if role == Role::Waiter {
-                    pacer.note_all(waits.count);
-                }
+            if let Some(waited_ns) = waits.ns.checked_div(timed) {
+                pacer.note(waited_ns, timed as f64);
             }
         }
     }

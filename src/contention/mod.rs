@@ -41,8 +41,9 @@
 //! `contentions` counts waits, `delay` is how long they took in all. A wait of `t` nanoseconds is
 //! sampled with probability `t / interval`, or certainly where `t` is more than the
 //! [interval](sample_interval), and counts as so many that sums are right on average, as Go's block
-//! profile has it. Where more than 25,000 waits a second come, only some are looked at, and where
-//! more than 2,500 stacks would be recorded, the interval is raised; sums stay right.
+//! profile has it. Where more than 5,000 waits a second come, only some of those for the locks that
+//! most of them are for are looked at, and where more than 2,500 stacks would be recorded, the
+//! interval is raised; sums stay right.
 
 mod at_lock;
 mod collector;
@@ -51,9 +52,11 @@ mod environment;
 mod guard;
 mod locks;
 mod pace;
+mod rates;
 mod recorder;
 mod report;
 mod sampling;
+mod shares;
 mod stand_ins;
 mod wait;
 mod waiters;

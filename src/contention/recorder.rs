@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::at_lock::is_timed;
 use super::pace::Pace;
 use super::sampling::{self, Waits};
+use super::shares::Shares;
 use super::waiters::{Charge, Waiters, Waiting};
 use crate::capture::Capture;
 use crate::ring::{RecordWriter, Role, WaitWriter};
@@ -34,6 +35,7 @@ const MAX_DEPTH: usize = 128;
 pub(super) struct Recorder {
     pub(super) capture: Capture,
     pub(super) pace: Pace,
+    pub(super) shares: Shares,
     /// Those who wait now.
     pub(super) waiters: Waiters,
     is_watched: AtomicBool,
@@ -47,6 +49,8 @@ pub(super) struct Recorder {
 struct Lost {
     waits: AtomicU64,
     ns: AtomicU64,
+    /// How many timed ones they stand for.
+    timed: AtomicU64,
 }
 
 /// A wait of the calling thread that is timed, and stands for so many.
@@ -129,6 +133,7 @@ impl Recorder {
         let recorder = Self {
             capture: Capture::new(LANES, LANE_WORDS)?,
             pace: Pace::new(),
+            shares: Shares::new(),
             waiters: Waiters::new()?,
             is_watched: AtomicBool::new(false),
             lost: Default::default(),
@@ -150,22 +155,21 @@ impl Recorder {
         self.is_watched.store(is_watched, Ordering::SeqCst);
     }
 
-    /// Waits that are in no stack since this was asked the last time.
-    pub(super) fn take_lost(&self, role: Role) -> Waits {
-        let Lost { waits, ns } = &self.lost[role as usize];
-        let [waits, ns] = [waits, ns].map(|n| n.swap(0, Ordering::Relaxed));
-        Waits {
-            count: waits as f64,
-            ns,
-        }
+    /// Waits that are in no stack since this was asked the last time, and for how many timed ones
+    /// they stand.
+    pub(super) fn take_lost(&self, role: Role) -> (Waits, u64) {
+        let Lost { waits, ns, timed } = &self.lost[role as usize];
+        let [waits, ns, timed] = [waits, ns, timed].map(|n| n.swap(0, Ordering::Relaxed));
+        let count = waits as f64;
+        (Waits { count, ns }, timed)
     }
 
-    /// A wait of the calling thread that is about to begin, if it is one of those that are timed.
-    /// *Async-signal-safe.*
-    pub(super) fn time(&'static self) -> Option<Timed> {
+    /// A wait of the calling thread for what is at an address, if it is one that is timed. It is
+    /// about to begin. *Async-signal-safe.*
+    pub(super) fn time(&'static self, address: u64) -> Option<Timed> {
         Some(Timed {
             recorder: self,
-            one_of: self.pace.one_of()?,
+            one_of: self.shares.one_of(address)?,
             begin_ns: 0,
             end_ns: 0,
         })
@@ -233,10 +237,12 @@ impl Sample {
             }
         };
         if !is_recorded {
-            let waits = sampling::stands_for(self.waits, self.waited_ns, self.mean_ns);
+            let [waits, timed] = [self.waits, 1]
+                .map(|count| sampling::stands_for(count, self.waited_ns, self.mean_ns));
             let lost = &recorder.lost[self.role as usize];
-            let count = waits.count.round() as u64;
-            lost.waits.fetch_add(count, Ordering::Relaxed);
+            let whole = |count: f64| count.round() as u64;
+            (lost.waits).fetch_add(whole(waits.count), Ordering::Relaxed);
+            (lost.timed).fetch_add(whole(timed.count), Ordering::Relaxed);
             lost.ns.fetch_add(waits.ns, Ordering::Relaxed);
         }
     }

@@ -175,7 +175,7 @@ unsafe extern "C-unwind" fn timed(
     Arguments([lock, a, b, c]): Arguments,
     wait: Wait,
 ) -> c_int {
-    let Some(mut timed) = Recorder::of_watched().and_then(Recorder::time) else {
+    let Some(mut timed) = Recorder::of_watched().and_then(|r| r.time(lock as u64)) else {
         // SAFETY: the caller's own call.
         return unsafe { real(lock, a, b, c) };
     };

@@ -134,7 +134,7 @@ impl Operation {
 /// As of the futex call.
 #[inline(always)]
 unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64) -> libc::c_long {
-    let Some(mut timed) = Recorder::of_watched().and_then(Recorder::time) else {
+    let Some(mut timed) = Recorder::of_watched().and_then(|r| r.time(a as u64)) else {
         // SAFETY: the caller's own call.
         return unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
     };
