@@ -5,6 +5,8 @@
 mod mappings;
 #[path = "support/process.rs"]
 mod process;
+#[path = "support/sandbox.rs"]
+mod sandbox;
 #[path = "support/work.rs"]
 mod work;
 
@@ -13,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use process::{child, soak, succeed};
+use sandbox::trap;
 use sigprof::cpu::{Engine, Profiler, Recording};
 use work::{StopOnDrop, burn};
 
@@ -198,32 +201,6 @@ extern "C" fn answer_for_the_kernel(
         {
             machine.regs[0] = -i64::from(libc::EPERM) as u64;
         }
-    }
-}
-
-/// Lets the kernel answer `call`, on all threads, with a SIGSYS.
-fn trap(call: libc::c_long) {
-    let (load_number, jump_if_equal, give) = (0x20, 0x15, 0x06);
-    let statement = |code, jf, k| libc::sock_filter { code, jt: 0, jf, k };
-    let filter = [
-        statement(load_number, 0, 0),
-        statement(jump_if_equal, 1, call as u32),
-        statement(give, 0, libc::SECCOMP_RET_TRAP),
-        statement(give, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: filter.len() as libc::c_ushort,
-        filter: filter.as_ptr().cast_mut(),
-    };
-    // SAFETY: the program outlives the call, which copies it.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
-        let mode = libc::SECCOMP_SET_MODE_FILTER;
-        assert_eq!(
-            libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program),
-            0
-        );
     }
 }
 

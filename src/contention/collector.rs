@@ -1,6 +1,7 @@
 //! The ordinary-code half: what waiting threads have recorded is counted, and what is loaded is
 //! kept known.
 
+use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use super::{sampling, stand_ins};
 use crate::capture::Publisher;
 use crate::profile::SliceTable;
 use crate::ring::Role;
+use crate::sys::got::Outcome;
 
 /// Time between two turns of the flusher where nothing is known to be missing,
 const RESTING_TURN: Duration = Duration::from_millis(50);
@@ -69,23 +71,36 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// Where what is loaded cannot be read.
-    pub(super) fn begin(&mut self, has_stand_ins: bool) -> std::io::Result<()> {
+    /// Where what is loaded cannot be read, or not be changed.
+    pub(super) fn begin(&mut self, has_stand_ins: bool) -> io::Result<()> {
         self.has_stand_ins = has_stand_ins;
         self.pacer.begin();
         self.sharer.begin();
-        self.look_at_modules()
+        let outcome = self.look_at_modules()?;
+        let Some(errno) = outcome.and_then(|outcome| outcome.refused) else {
+            return Ok(());
+        };
+        let refused = io::Error::from_raw_os_error(errno);
+        Err(io::Error::other(format!(
+            "the system does not let the addresses be changed by which modules call functions \
+             (mprotect: {refused}); sigprof::contention::watch_locks changes nothing"
+        )))
     }
 
-    fn look_at_modules(&mut self) -> std::io::Result<()> {
+    /// What came of having all of it call the stand-ins; `None` where modules have come or gone
+    /// meanwhile, or none is to.
+    fn look_at_modules(&mut self) -> io::Result<Option<Outcome>> {
         let (generation, maps) = self.publisher.publish()?;
-        let is_pending = self.has_stand_ins
-            && stand_ins::put_in(generation, &maps).is_none_or(|done| done.is_pending);
-        self.pending = match is_pending {
+        if !self.has_stand_ins {
+            self.pending = 0;
+            return Ok(None);
+        }
+        let outcome = stand_ins::put_in(generation, &maps);
+        self.pending = match outcome.is_none_or(|outcome| outcome.is_pending) {
             true => self.pending.saturating_add(1),
             false => 0,
         };
-        Ok(())
+        Ok(outcome)
     }
 
     /// One turn of the flusher; and how long until the next.

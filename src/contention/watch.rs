@@ -61,8 +61,8 @@ impl fmt::Debug for Watch {
 ///
 /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) where the process is watched already;
 /// [`Unsupported`](ErrorKind::Unsupported) in a program that is linked statically, which
-/// [`watch_locks`] is for; [`Os`](ErrorKind::Os) where the system refuses memory, a thread, or a
-/// look at what is loaded.
+/// [`watch_locks`] is for; [`Os`](ErrorKind::Os) where the system refuses memory, a thread, a look
+/// at what is loaded, or to have the addresses changed by which modules call functions.
 pub fn watch_process() -> Result<Watch> {
     if !stand_ins::is_possible() {
         let message = "could not watch the process's locks: no loaded module defines `syscall`, \

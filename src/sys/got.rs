@@ -26,6 +26,7 @@
 //! A stub that was entered before the walk can look the function up after it, and so undo it for
 //! that word. The next walk finds the word again.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::dynamic::{Dynamic, Slot};
@@ -43,6 +44,8 @@ pub(crate) struct Outcome {
     pub(crate) modules: usize,
     /// Some module was not relocated yet.
     pub(crate) is_pending: bool,
+    /// The error with which the system refused to have a word changed.
+    pub(crate) refused: Option<i32>,
 }
 
 /// A function, and the one that stands in for it.
@@ -110,7 +113,9 @@ pub(crate) fn replace(all: &[Replacement], generation: Generation, maps: &Maps) 
                         original.was_seen(walk);
                         is_replaced = true;
                     }
+                    Slotted::Covered(original) => original.was_seen(walk),
                     Slotted::Pending => outcome.is_pending = true,
+                    Slotted::Refused(error) => outcome.refused = error.raw_os_error(),
                     Slotted::Left => {}
                 }
             }
@@ -127,8 +132,12 @@ pub(crate) fn replace(all: &[Replacement], generation: Generation, maps: &Maps) 
 /// What became of a word.
 enum Slotted {
     Replaced(&'static Original),
+    /// Another function was put over the stand-in since; who did that may put the stand-in back.
+    Covered(&'static Original),
     /// Its module may not be relocated yet.
     Pending,
+    /// The system does not let its page be written, and says this error.
+    Refused(io::Error),
     /// It is not ours to replace, or cannot be.
     Left,
 }
@@ -184,10 +193,10 @@ fn replace_in(
         && image.has_code_at(value as u64)
         && (is_sealed || !image.may_be_unmoved(value as u64));
     if value != what.function && !is_stub {
-        return if is_sealed {
-            Slotted::Left
-        } else {
-            Slotted::Pending
+        return match (is_sealed, Original::of(slot)) {
+            (true, Some(original)) => Slotted::Covered(original),
+            (true, None) => Slotted::Left,
+            (false, _) => Slotted::Pending,
         };
     }
     // Before the word changes: whoever finds the stand-in there finds the original as well.
@@ -195,16 +204,19 @@ fn replace_in(
         return Slotted::Left;
     };
     // SAFETY: as above, and its page has this protection.
-    if unsafe { exchange(slot, value, what.stand_in, protection, page) } {
-        Slotted::Replaced(original)
-    } else {
-        original.forget();
-        Slotted::Left
-    }
+    let slotted = match unsafe { exchange(slot, value, what.stand_in, protection, page) } {
+        Ok(true) => return Slotted::Replaced(original),
+        Ok(false) => Slotted::Left,
+        Err(error) => Slotted::Refused(error),
+    };
+    original.forget();
+    slotted
 }
 
 /// Puts back what was replaced, in the modules that are still there. A word that leads to something
-/// else by now is left: a wrapper was put on top, or the function was looked up meanwhile.
+/// else by now is left: another tool's function was put over the stand-in, or the function was
+/// looked up meanwhile. What stood there is kept in the first case: the tool puts the stand-in back
+/// when it ends, and the next walk that restores ends that.
 pub(crate) fn restore(all: &[Replacement]) {
     // Without the maps, by what they were when the word was replaced. A word that holds the
     // stand-in is of a module that was there before they were read, so they are true of it.
@@ -217,21 +229,9 @@ pub(crate) fn restore(all: &[Replacement]) {
             && let Some(dynamic) = Dynamic::new(&image)
         {
             for (what, (slot, _)) in slots(&image, &dynamic, all) {
-                let Some(original) = Original::of(slot) else {
-                    continue;
-                };
-                let known = protections.as_ref();
-                let known = known.map_or(Some(original.protection()), |all| all.of(slot as u64));
-                let is_left = match known.filter(|p| p & libc::PROT_READ != 0) {
-                    // SAFETY: an aligned word of a loaded module that can be read, on a page that
-                    // has this protection.
-                    Some(protection) => unsafe {
-                        word(slot).load(Ordering::Relaxed) == what.stand_in
-                            && !exchange(slot, what.stand_in, original.value(), protection, page)
-                    },
-                    None => true,
-                };
-                if is_left {
+                if let Some(original) = Original::of(slot)
+                    && !restore_in(slot, original, what, protections.as_ref(), page)
+                {
                     // It goes on passing calls through, and the next hook's end tries again.
                     original.was_seen(walk);
                 }
@@ -240,6 +240,28 @@ pub(crate) fn restore(all: &[Replacement]) {
         true
     });
     forget_unseen(walk, all);
+}
+
+/// Whether nothing leads to the stand-in by this word any more.
+fn restore_in(
+    slot: usize,
+    original: &Original,
+    what: &Replacement,
+    protections: Option<&Protections>,
+    page: u64,
+) -> bool {
+    let known = protections.map_or(Some(original.protection()), |all| all.of(slot as u64));
+    let Some(protection) = known.filter(|p| p & libc::PROT_READ != 0) else {
+        return false;
+    };
+    let before = original.value();
+    // SAFETY: an aligned word of a loaded module that can be read.
+    let value = unsafe { word(slot) }.load(Ordering::Relaxed);
+    if value != what.stand_in {
+        return value == before || value == what.function;
+    }
+    // SAFETY: as above, and its page has this protection.
+    unsafe { exchange(slot, value, before, protection, page) }.unwrap_or(false)
 }
 
 /// A word of a module, which its threads read at any moment.
@@ -253,8 +275,12 @@ unsafe fn word<'a>(slot: usize) -> &'a AtomicUsize {
     unsafe { AtomicUsize::from_ptr(slot as *mut usize) }
 }
 
-/// Changes a word in one step, if it is what is expected. A page that cannot be written can be for
-/// that moment, and is then again what it was.
+/// Changes a word in one step, if it is what is expected, and says whether. A page that cannot be
+/// written can be for that moment, and is then again what it was.
+///
+/// # Errors
+///
+/// That with which the system refuses to have the page written.
 ///
 /// # Safety
 ///
@@ -265,7 +291,7 @@ unsafe fn exchange(
     new: usize,
     protection: libc::c_int,
     page: u64,
-) -> bool {
+) -> io::Result<bool> {
     let start = (slot & !(page as usize - 1)) as *mut libc::c_void;
     let is_writable = protection & libc::PROT_WRITE != 0;
     if !is_writable {
@@ -273,7 +299,7 @@ unsafe fn exchange(
         // SAFETY: a page of a module that the loader keeps in place; nobody relies on a write to it
         // being refused.
         if unsafe { libc::mprotect(start, page as usize, writable) } != 0 {
-            return false;
+            return Err(io::Error::last_os_error());
         }
     }
     // SAFETY: the caller's contract; its page can be written now.
@@ -284,7 +310,7 @@ unsafe fn exchange(
         // SAFETY: the page's own protection.
         unsafe { libc::mprotect(start, page as usize, protection) };
     }
-    exchanged.is_ok()
+    Ok(exchanged.is_ok())
 }
 
 /// The unit in which the loader and the kernel protect memory.

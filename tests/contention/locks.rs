@@ -75,8 +75,7 @@ pub fn contend(lock: &impl Lock, rounds: usize) -> Measured {
     let (stage, tid) = (Stage(AtomicUsize::new(0)), AtomicI32::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: asks for a number.
-            tid.store(unsafe { libc::gettid() }, Ordering::Release);
+            tid.store(current_tid(), Ordering::Release);
             for round in 0..rounds {
                 stage.wait_for(2 * round + 1);
                 let begin = Instant::now();
@@ -122,6 +121,11 @@ pub fn stays_on_the_stack() {
 
 fn add(sum: &AtomicU64, time: Duration) {
     sum.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+}
+
+pub fn current_tid() -> i32 {
+    // SAFETY: asks for a number.
+    unsafe { libc::gettid() }
 }
 
 /// Whether a thread of this process sleeps.

@@ -17,6 +17,8 @@ mod moments;
 #[path = "../support/process.rs"]
 mod process;
 mod pthread;
+#[path = "../support/sandbox.rs"]
+mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;
 mod wrapped;

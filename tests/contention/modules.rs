@@ -2,7 +2,7 @@
 
 use std::mem::transmute;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sigprof::contention;
@@ -217,6 +217,112 @@ fn child_with_words() {
     let changed = before.iter().zip(&during).filter(|(b, d)| b != d).count();
     // Of the test's program: `syscall`, and the locks that the tests use.
     assert!(changed >= 5, "{changed} of {}", before.len());
-    let mut pairs = before.iter().zip(&after);
-    assert_eq!(pairs.find(|(before, after)| before != after), None);
+    assert_same(&before, &after);
+}
+
+fn assert_same(before: &[(usize, usize)], after: &[(usize, usize)]) {
+    assert_eq!(before.len(), after.len());
+    let changed: Vec<_> = (before.iter().zip(after)).filter(|(b, a)| b != a).collect();
+    assert_eq!(changed, []);
+}
+
+/// Another tool, which has a module's calls of a function come to it.
+struct Tool {
+    slot: usize,
+    /// What stood there.
+    before: usize,
+}
+
+static TOOLS_TIMES: AtomicUsize = AtomicUsize::new(0);
+static TOOLS_FUNCTION: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a call, and makes it.
+unsafe extern "C" fn tools_function(lock: usize) -> libc::c_int {
+    TOOLS_TIMES.fetch_add(1, Ordering::Relaxed);
+    let function = TOOLS_FUNCTION.load(Ordering::Relaxed);
+    // SAFETY: what stood there, for calls of this kind.
+    unsafe { transmute::<usize, unsafe extern "C" fn(usize) -> libc::c_int>(function)(lock) }
+}
+
+impl Tool {
+    fn put_in(slot: usize) -> Self {
+        // SAFETY: a word of a loaded library.
+        let before = unsafe { (slot as *const usize).read_volatile() };
+        TOOLS_FUNCTION.store(before, Ordering::Relaxed);
+        write_word(slot, tools_function as *const () as usize);
+        Self { slot, before }
+    }
+
+    fn take_out(self) {
+        write_word(self.slot, self.before);
+    }
+}
+
+fn write_word(slot: usize, value: usize) {
+    // SAFETY: a word of a loaded library, whose page nobody writes to meanwhile.
+    unsafe {
+        let bytes = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+        let page = (slot & !(bytes - 1)) as *mut libc::c_void;
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        assert_eq!(libc::mprotect(page, bytes, writable), 0);
+        (slot as *mut usize).write_volatile(value);
+        assert_eq!(libc::mprotect(page, bytes, libc::PROT_READ), 0);
+    }
+}
+
+#[test]
+fn another_tools_entries_are_its_own() {
+    if tool("c++").is_none() {
+        return;
+    }
+    process::succeed(process::child("modules::child_with_another_tool").env("LD_BIND_NOW", "1"));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_with_another_tool() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["-std=c++17", "-Wl,-z,now,-z,relro"];
+    let path = library(directory.path(), "locks.cc", LOCKS_OF_CPP, &flags);
+    let of_others = words();
+    let library = Library::open(&path);
+    let lock = library.lock("cpp_mutex");
+    let before = words();
+    // SAFETY: looks up a name that is there.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pthread_mutex_lock".as_ptr()) };
+    let is_librarys = |(slot, _): &(usize, usize)| !of_others.iter().any(|word| word.0 == *slot);
+    let mut own = before.iter().filter(|word| is_librarys(word));
+    let (slot, _) = *own.find(|word| word.1 == function as usize).unwrap();
+    contention::set_sample_interval(Duration::from_nanos(1));
+    let rounds = ROUNDS as i64;
+    let seen = || seen("takes_cpp_mutex", "mutex");
+    let times = || TOOLS_TIMES.swap(0, Ordering::Relaxed);
+
+    // The tool was there first: what it sees is not seen a second time.
+    let tool = Tool::put_in(slot);
+    let watch = contention::watch_process().unwrap();
+    contend(&lock, ROUNDS);
+    assert_eq!((times(), seen()), (2 * ROUNDS, 0));
+    tool.take_out();
+    drop(watch);
+    assert_same(&before, &words());
+
+    // It comes second, and stays longer: it has been told the address of what stands in.
+    let watch = contention::watch_process().unwrap();
+    let tool = Tool::put_in(slot);
+    contend(&lock, ROUNDS);
+    assert_eq!((times(), seen()), (2 * ROUNDS, rounds));
+    drop(watch);
+    contend(&lock, ROUNDS);
+    assert_eq!((times(), seen()), (2 * ROUNDS, rounds));
+    tool.take_out();
+    contend(&lock, ROUNDS);
+    assert_eq!((times(), seen()), (0, rounds));
+
+    // What it has put back ends with the next watch.
+    let watch = contention::watch_process().unwrap();
+    contend(&lock, ROUNDS);
+    assert_eq!(seen(), 2 * rounds);
+    drop(watch);
+    assert_same(&before, &words());
 }

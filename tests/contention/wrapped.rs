@@ -1,8 +1,7 @@
 //! The locks of `sigprof::contention`, which are parking_lot's, and are seen without a stand-in.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,10 @@ use sigprof::contention::{self, Condvar, Mutex, ReentrantMutex, RwLock};
 
 use crate::compile;
 use crate::locks::{
-    Lock, assert_waits_are_seen, assert_watch_sees_waits, sleeps, stays_on_the_stack, sums_below,
-    sums_of,
+    Lock, assert_waits_are_seen, assert_watch_sees_waits, current_tid, sleeps, stays_on_the_stack,
+    sums_below, sums_of,
 };
+use crate::moments::panic_while_another_waits;
 use crate::process::succeed;
 
 impl Lock for Mutex<()> {
@@ -176,46 +176,17 @@ fn waits_for_a_lock_that_is_never_let_go_end_in_time_and_are_seen() {
     assert_eq!(sums_below(&holders, "let_go"), [0, 0]);
 }
 
-#[inline(never)]
-fn panics_with(mutex: &Mutex<u32>, has_mutex: &AtomicBool, waiter: &AtomicI32) {
-    let _guard = mutex.lock();
-    has_mutex.store(true, Ordering::Release);
-    while !sleeps(waiter.load(Ordering::Acquire)) {
-        thread::yield_now();
-    }
-    std::panic::resume_unwind(Box::new("in a critical section"));
-}
-
 #[test]
 fn who_panics_while_others_wait_answers_for_them() {
     let watch = contention::watch_locks().unwrap();
     contention::set_sample_interval(Duration::from_nanos(1));
-    let (mutex, has_mutex, waiter) = (Mutex::new(0), AtomicBool::new(false), AtomicI32::new(0));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !has_mutex.load(Ordering::Acquire) {
-                thread::yield_now();
-            }
-            waiter.store(current_tid(), Ordering::Release);
-            *mutex.lock() += 1;
-        });
-        let panics = || panics_with(&mutex, &has_mutex, &waiter);
-        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-    });
+    let mutex = Mutex::new(0);
+    panic_while_another_waits(|| mutex.lock(), || *mutex.lock() += 1);
     drop(watch);
     assert_eq!(*mutex.lock(), 1);
     let holders = contention::holders().unwrap();
-    assert_eq!(
-        sums_below(&holders, "panics_with")[0],
-        1,
-        "{}",
-        holders.top(10)
-    );
-}
-
-fn current_tid() -> i32 {
-    // SAFETY: asks for a number.
-    unsafe { libc::gettid() }
+    let [count, _] = sums_below(&holders, "panics_with");
+    assert_eq!(count, 1, "{}", holders.top(10));
 }
 
 /// What a program does with locks of this interface.

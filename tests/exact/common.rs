@@ -256,35 +256,6 @@ pub fn ratio(part: Duration, whole: Duration) -> f64 {
     part.as_secs_f64() / whole.as_secs_f64()
 }
 
-/// Lets the kernel answer these system calls with `EPERM`, on all threads and for good.
-pub fn refuse(calls: &[libc::c_long]) {
-    let (load_word, jump_if_equal, give) = (0x20, 0x15, 0x06);
-    let statement = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    // A system call's number is the first word of what a filter reads.
-    let mut filter = vec![statement(load_word, 0, 0, 0)];
-    for (i, &call) in calls.iter().enumerate() {
-        let to_refusal = calls.len() - i;
-        filter.push(statement(jump_if_equal, to_refusal as u8, 0, call as u32));
-    }
-    filter.push(statement(give, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let refusal = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
-    filter.push(statement(give, 0, 0, refusal));
-    let program = libc::sock_fprog {
-        len: filter.len() as libc::c_ushort,
-        filter: filter.as_ptr().cast_mut(),
-    };
-    // SAFETY: the program outlives the call, which copies it.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
-        let mode = libc::SECCOMP_SET_MODE_FILTER;
-        assert_eq!(
-            libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program),
-            0
-        );
-    }
-}
-
 /// Sets a limit of this process, down from what it is.
 #[allow(
     clippy::unnecessary_cast,

@@ -8,6 +8,8 @@
 mod measured;
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/sandbox.rs"]
+mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../support/work.rs"]

@@ -9,10 +9,11 @@ use sigprof::cpu::Engine;
 
 use crate::common::{
     Load, MS, Measured, Ran, UNSAMPLED, all_or, become_user, deviation, engine_argument, figure,
-    has_perf_events, hz_argument, limit, profiler, ratio, refuse, run_child, run_threads,
-    run_threads_with, soak, sum,
+    has_perf_events, hz_argument, limit, profiler, ratio, run_child, run_threads, run_threads_with,
+    soak, sum,
 };
 use crate::process::skip;
+use crate::sandbox::refuse;
 use crate::work::{burn, thread_cpu};
 
 /// Threads of arithmetic.
