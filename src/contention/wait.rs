@@ -54,12 +54,13 @@ const BETWEEN: [&str; 9] = [
 
 /// What of these is no more than the way to the system call, and says nothing that the function
 /// that it is called by does not.
-const PLUMBING: [&str; 14] = [
+const PLUMBING: [&str; 15] = [
     "sigprof::contention::stand_ins::",
     "sigprof::contention::locks::mutex::",
     "sigprof::contention::locks::rwlock::",
     "sigprof::contention::locks::condvar::Condvar::before_notify",
     "sigprof::contention::locks::condvar::Condvar::with_inner",
+    "sigprof::sys::fork_mutex::",
     "std::sys::pal::unix::futex::",
     "std::sys::sync::mutex::",
     "std::sys::sync::rwlock::",

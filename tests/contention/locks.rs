@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use sigprof::profile::{LabelValue, Line, LocationId, Sample};
+use sigprof::profile::{LabelValue, Line, Sample};
 use sigprof::{Profile, contention};
 
 pub const ROUNDS: usize = 50;
@@ -137,20 +137,20 @@ pub fn sleeps(tid: i32) -> bool {
     })
 }
 
+/// Whether a sample's stack has a function of this name.
+pub fn is_below(profile: &Profile, sample: &Sample<'_>, function: &str) -> bool {
+    sample.stack.iter().any(|&location| {
+        let lines = &profile.location(location).lines;
+        let name = |line: &Line| profile.function(line.function).name;
+        lines
+            .iter()
+            .any(|line| profile.string(name(line)).contains(function))
+    })
+}
+
 /// The samples whose stacks have a function of this name.
 fn samples_below<'p>(profile: &'p Profile, function: &str) -> impl Iterator<Item = Sample<'p>> {
-    let is_there = move |stack: &[LocationId]| {
-        stack.iter().any(|&location| {
-            let lines = &profile.location(location).lines;
-            let name = |line: &Line| profile.function(line.function).name;
-            lines
-                .iter()
-                .any(|line| profile.string(name(line)).contains(function))
-        })
-    };
-    profile
-        .samples()
-        .filter(move |sample| is_there(sample.stack))
+    (profile.samples()).filter(move |sample| is_below(profile, sample, function))
 }
 
 /// The sums of their values.
@@ -170,7 +170,7 @@ pub fn sums_of(profile: &Profile, function: &str, kind: &str) -> [i64; 2] {
     }))
 }
 
-fn sums<'p>(samples: impl Iterator<Item = Sample<'p>>) -> [i64; 2] {
+pub fn sums<'p>(samples: impl Iterator<Item = Sample<'p>>) -> [i64; 2] {
     samples.fold([0, 0], |sums, sample| {
         [0, 1].map(|i| sums[i] + sample.values[i])
     })

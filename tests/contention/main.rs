@@ -21,4 +21,10 @@ mod pthread;
 mod sandbox;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(feature = "heap")]
+mod together;
 mod wrapped;
+
+#[cfg(feature = "heap")]
+#[global_allocator]
+static ALLOCATOR: sigprof::heap::Allocator = sigprof::heap::Allocator::system();
