@@ -12,7 +12,7 @@ use crate::locks::{ROUNDS, contend, sums_below};
 use crate::support::{run, tool};
 
 /// What a client prints, in a directory of its own.
-fn client(program: &Path, arguments: &[&str], url: String) -> String {
+pub fn client(program: &Path, arguments: &[&str], url: String) -> String {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(program);
     command.args(arguments).arg(url);

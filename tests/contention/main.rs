@@ -2,6 +2,8 @@
 #![cfg(all(feature = "contention", feature = "symbolize"))]
 
 #[cfg(feature = "http")]
+mod application;
+#[cfg(feature = "http")]
 #[allow(dead_code, reason = "others send more")]
 #[path = "../http/client.rs"]
 mod client;

@@ -155,7 +155,7 @@ fn locks_of_modules_that_come_and_go_are_seen() {
 }
 
 /// The words through which modules call functions of others, with what they hold.
-fn words() -> Vec<(usize, usize)> {
+pub fn words() -> Vec<(usize, usize)> {
     unsafe extern "C" fn of_module(
         info: *mut libc::dl_phdr_info,
         _: usize,
@@ -200,7 +200,7 @@ fn words() -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn words_of_modules_are_restored_to_the_bit() {
+pub fn words_of_modules_are_restored_to_the_bit() {
     // With nothing that is looked up at its first call: that would change words, too.
     let mut child = process::child("modules::child_with_words");
     process::succeed(child.env("LD_BIND_NOW", "1"));
@@ -220,7 +220,7 @@ fn child_with_words() {
     assert_same(&before, &after);
 }
 
-fn assert_same(before: &[(usize, usize)], after: &[(usize, usize)]) {
+pub fn assert_same(before: &[(usize, usize)], after: &[(usize, usize)]) {
     assert_eq!(before.len(), after.len());
     let changed: Vec<_> = (before.iter().zip(after)).filter(|(b, a)| b != a).collect();
     assert_eq!(changed, []);
