@@ -5,13 +5,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use blazesym::helper::read_elf_build_id;
-
+use super::object_file::{Bytes, ObjectFile};
 use crate::profile::{LocationId, Mapping, Profile};
 use crate::sys::maps::{Maps, MapsEntry};
+use crate::sys::memory;
 use crate::{Error, ErrorKind};
 
 const DELETED: &str = " (deleted)";
+const VDSO: &str = "[vdso]";
 const EXECUTABLE: &str = "/proc/thread-self/exe";
 
 /// Where to read an object.
@@ -20,24 +21,38 @@ pub(super) enum Place {
     /// In this file.
     File(PathBuf),
     /// In this process's memory, where the kernel put it.
-    Vdso,
+    Vdso {
+        /// Its first address.
+        start: u64,
+        /// Behind its last one.
+        end: u64,
+    },
 }
 
 impl Place {
-    /// How a location is asked for there: by its offset in the file, or by its address.
-    pub(super) fn position(&self, profile: &Profile, location: LocationId) -> u64 {
-        let location = profile.location(location);
-        let offset = || {
-            let mapping = profile.mapping(location.mapping?);
-            let into = location.address.checked_sub(mapping.memory_start)?;
-            into.checked_add(mapping.file_offset)
-        };
+    /// The object's bytes.
+    pub(super) fn bytes(&self) -> Result<Bytes, Error> {
         match self {
-            // No segment of a file reaches to the last byte that there could be.
-            Self::File(_) => offset().unwrap_or(u64::MAX),
-            Self::Vdso => location.address,
+            Self::File(path) => Bytes::of_file(path),
+            Self::Vdso { start, end } => {
+                let mut bytes = vec![0; (end - start) as usize];
+                let copied = memory::copy_from(*start, &mut bytes);
+                copied.ok_or_else(|| {
+                    let message = "the memory of the vDSO cannot be read";
+                    Error::new(ErrorKind::Os, message)
+                })?;
+                Ok(Bytes::of_copy(VDSO.as_ref(), bytes))
+            }
         }
     }
+}
+
+/// Where in the file of its object a location lies.
+pub(super) fn file_offset(profile: &Profile, location: LocationId) -> Option<u64> {
+    let location = profile.location(location);
+    let mapping = profile.mapping(location.mapping?);
+    let into = location.address.checked_sub(mapping.memory_start)?;
+    into.checked_add(mapping.file_offset)
 }
 
 /// Finds objects for a profile that was probably, but not necessarily, recorded in this process.
@@ -64,8 +79,15 @@ impl Finder {
         let here = self.entry_of(mapping);
         let unsupported = |reason| Err(Error::new(ErrorKind::Unsupported, reason));
         match mapping.filename.as_str() {
-            "[vdso]" if here.is_some() => return Ok(Place::Vdso),
-            "[vdso]" => return unsupported("the vDSO of another process cannot be read"),
+            VDSO => {
+                if let Some(entry) = here {
+                    return Ok(Place::Vdso {
+                        start: entry.start,
+                        end: entry.end,
+                    });
+                }
+                return unsupported("the vDSO of another process cannot be read");
+            }
             filename if !filename.starts_with('/') => {
                 return unsupported("the memory is not mapped from a file");
             }
@@ -145,15 +167,10 @@ fn check(path: &Path, mapping: &Mapping) -> Result<(), Error> {
     if mapping.build_id.is_empty() {
         return Ok(());
     }
-    let found = read_elf_build_id(path).map_err(|error| {
-        Error::new(
-            ErrorKind::InvalidData,
-            format!("the build id of {path_shown} cannot be read: {error:#}"),
-        )
-    })?;
-    let found: String = match found {
-        Some(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-        None => "none".to_owned(),
+    let bytes = Bytes::of_file(path)?;
+    let found = match ObjectFile::parse(&bytes)?.build_id()? {
+        none if none.is_empty() => "none".to_owned(),
+        found => found,
     };
     if found == mapping.build_id {
         return Ok(());
@@ -175,8 +192,8 @@ mod tests {
     #[test]
     fn the_executable_is_read_where_its_debug_information_lies() {
         let path = std::env::current_exe().unwrap();
-        let build_id = read_elf_build_id(&path).unwrap().unwrap_or_default();
-        let build_id: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = Bytes::of_file(&path).unwrap();
+        let build_id = ObjectFile::parse(&bytes).unwrap().build_id().unwrap();
         let finder = Finder::of_this_process();
         let place_of = |build_id| {
             finder.place(&Mapping {

@@ -1,26 +1,29 @@
 //! What a library knows of an address, as lines and functions of a profile.
 
-use blazesym::symbolize::{CodeInfo, Sym};
 use hashbrown::HashMap;
 
+use super::debug_info::Frame;
 use super::name;
 use crate::Profile;
 use crate::profile::{Function, FunctionId, Line, LocationId, StringId};
 
 /// A function's symbol or, failing that, its name in the source; and a position in it.
-pub(super) type Frame<'f> = (&'f str, Option<&'f CodeInfo<'f>>);
+pub(super) type Named<'f> = (&'f str, &'f Frame<'f>);
 
-/// The frames at an address that was found, innermost first.
+/// The frames at an address that was found, innermost first, as far as they have names.
 pub(super) fn frames<'f>(
-    found: &'f Sym<'f>,
+    found: &'f [Frame<'f>],
     symbol: Option<&'f str>,
-) -> impl Iterator<Item = Frame<'f>> {
-    let name = best_name(&found.name, symbol);
-    let inlined = found.inlined.iter().rev();
-    inlined
-        .map(|frame| (frame.name.as_ref(), frame.code_info.as_ref()))
-        .chain([(name, found.code_info.as_deref())])
-        .filter(|(name, _)| !name.is_empty())
+) -> impl Iterator<Item = Named<'f>> {
+    let last = found.len().saturating_sub(1);
+    let frames = found.iter().enumerate().map(move |(index, frame)| {
+        let name = match index == last {
+            true => best_name(&frame.name, symbol),
+            false => &frame.name,
+        };
+        (name, frame)
+    });
+    frames.filter(|(name, _)| !name.is_empty())
 }
 
 /// A function's symbol, of the one in debug information and the linker's.
@@ -70,19 +73,20 @@ impl Functions {
         &mut self,
         profile: &mut Profile,
         location: LocationId,
-        frames: impl IntoIterator<Item = Frame<'f>>,
+        frames: impl IntoIterator<Item = Named<'f>>,
         begin: u64,
     ) {
         let mut has_filenames = false;
         let mut frames = frames.into_iter().peekable();
         let lines: Vec<Line> =
             std::iter::from_fn(|| frames.next().map(|f| (f, frames.peek().is_none())))
-                .map(|((symbol, position), is_last)| {
-                    has_filenames |= position.is_some();
+                .map(|((symbol, frame), is_last)| {
+                    has_filenames |= !frame.file.is_empty();
+                    let begin = is_last.then_some(begin);
                     Line {
-                        function: self.intern(profile, symbol, position, is_last.then_some(begin)),
-                        line: position.and_then(|at| at.line).unwrap_or(0).into(),
-                        column: position.and_then(|at| at.column).unwrap_or(0).into(),
+                        function: self.intern(profile, symbol, &frame.file, begin),
+                        line: frame.line.into(),
+                        column: frame.column.into(),
                     }
                 })
                 .collect();
@@ -100,7 +104,7 @@ impl Functions {
         &mut self,
         profile: &mut Profile,
         symbol: &str,
-        position: Option<&CodeInfo>,
+        filename: &str,
         begin: Option<u64>,
     ) -> FunctionId {
         let symbol_id = profile.intern(symbol);
@@ -108,13 +112,10 @@ impl Functions {
             let (name, system_name) = name::names(symbol);
             (profile.intern(&name), profile.intern(system_name))
         });
-        let path = position.map(CodeInfo::to_path);
         let function = Function {
             name,
             system_name,
-            filename: path.map_or_else(StringId::default, |path| {
-                profile.intern(&path.to_string_lossy())
-            }),
+            filename: profile.intern(filename),
             start_line: 0,
         };
         let id = *self

@@ -2,56 +2,62 @@
 //!
 //! [`symbolize`] opens the object behind each mapping, checks that it is the one that was mapped,
 //! and looks the addresses up in its debug information and its symbol tables, one object after the
-//! other. blazesym does the reading; which file to read, and what becomes of the names, is decided
-//! here. Nothing outlives the call: no cache, no thread.
+//! other. addr2line reads the former, object finds sections; which file to read, and what becomes
+//! of the names, is decided here. Nothing outlives the call: no cache, no thread.
 //!
 //! # What it reads
 //!
 //! - The file itself: the running executable through `/proc/self/exe`, a file that was deleted or
 //!   replaced under a running process through `/proc/self/map_files` (which takes
 //!   `CAP_CHECKPOINT_RESTORE`), the vDSO from memory.
-//! - DWARF 2 to 5, zlib-compressed or not, in it or in the debug file that its `.gnu_debuglink`
-//!   names: under `/usr/lib/debug`, by build id or path, or beside it; then `.symtab`, then
-//!   `.dynsym`.
+//! - DWARF 2 to 5, as it is or compressed by zlib or zstd, in the file or in its debug file: under
+//!   `/usr/lib/debug/.build-id`; or by the name in `.gnu_debuglink` beside the file, in `.debug`
+//!   there, or under `/usr/lib/debug` by the file's path.
+//! - `.symtab` of the file, of the debug file, and of what is in `.gnu_debugdata`; then `.dynsym`.
+//!
+//! What is damaged is left out, said in one comment, and takes nothing from the others.
 //!
 //! # What it does not
 //!
-//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF gives
-//! inlined frames only from a `.dwp` beside the file. zstd-compressed debug sections are not read,
-//! a stripped file without `.gnu_debuglink` has no debug file, and a symbol without a size covers
-//! nothing. Where a function begins (`start_line`) stays open. Some kinds of damage to a file make
-//! the library panic: the panic is caught, and what the process's panic hook does about it, it
-//! does; a program built with `panic = "abort"` would end.
+//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF gives no
+//! inlined frames. Where a function begins (`start_line`) stays open. A bug in what reads files may
+//! make it panic: the panic is caught, and what the process's panic hook does about it, it does; a
+//! program built with `panic = "abort"` would end.
 #![forbid(unsafe_code)]
 
+mod debug_file;
+mod debug_info;
+mod debugdata;
 mod find;
 mod functions;
 mod name;
+mod object_file;
+mod opened;
+mod symbol_table;
 #[cfg(feature = "http")]
 mod symbols;
+mod wanted;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use blazesym::Pid;
-use blazesym::symbolize::source::{Elf, Process, Source};
-use blazesym::symbolize::{Input, Reason, Sym, Symbolized, Symbolizer};
 use hashbrown::HashMap;
 
 use crate::profile::{LocationId, MappingId};
 use crate::sys::allocator;
 use crate::{Error, ErrorKind, Profile};
-use find::{Finder, Place};
+use debug_info::Frame;
+use find::{Finder, file_offset};
 use functions::Functions;
+use opened::{Opened, Problems};
 #[cfg(feature = "http")]
 pub(crate) use symbols::Symbols;
 
-/// How many addresses are looked up at once: each takes some hundred bytes meanwhile.
-const AT_ONCE: usize = 1 << 14;
-
 const NO_SYMBOL: &str = "no symbol covers them";
+const STRIPPED: &str = "no symbol covers them, and the file was stripped; keep its symbols \
+     (strip --strip-debug), or install its debug information in /usr/lib/debug";
 
-/// Addresses that [`symbolize`] left without a name, and why.
+/// What [`symbolize`] could not find of an object, and why.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unsymbolized {
@@ -59,7 +65,8 @@ pub struct Unsymbolized {
     pub mapping: MappingId,
     /// The path of the object, as the mapping gives it.
     pub filename: String,
-    /// How many locations there are.
+    /// How many locations have no name. None, where symbols name all of them and debug information
+    /// that is damaged cannot say more.
     pub locations: usize,
     /// What stood in the way.
     pub reason: Error,
@@ -71,15 +78,12 @@ impl fmt::Display for Unsymbolized {
             "" => "[anonymous memory]",
             filename => filename,
         };
-        let addresses = match self.locations {
-            1 => "address",
-            _ => "addresses",
-        };
-        write!(
-            f,
-            "{filename}: {} {addresses} without a name: {}",
-            self.locations, self.reason
-        )
+        let reason = &self.reason;
+        match self.locations {
+            0 => write!(f, "{filename}: {reason}"),
+            1 => write!(f, "{filename}: 1 address without a name: {reason}"),
+            many => write!(f, "{filename}: {many} addresses without a name: {reason}"),
+        }
     }
 }
 
@@ -124,16 +128,16 @@ fn symbolize_objects(profile: &mut Profile) -> Vec<Unsymbolized> {
             .iter()
             .filter(|&&id| profile.location(id).lines.is_empty())
             .count();
-        if left > 0 {
-            unsymbolized.push(Unsymbolized {
-                mapping: object.mapping,
-                filename: profile.mapping(object.mapping).filename.clone(),
-                locations: left,
-                reason: outcome
-                    .err()
-                    .unwrap_or_else(|| Error::new(ErrorKind::Unsupported, NO_SYMBOL)),
-            });
-        }
+        let reason = match outcome {
+            Err(error) => Some(error),
+            Ok(problems) => problems.reason(left > 0),
+        };
+        unsymbolized.extend(reason.map(|reason| Unsymbolized {
+            mapping: object.mapping,
+            filename: profile.mapping(object.mapping).filename.clone(),
+            locations: left,
+            reason,
+        }));
     }
     unsymbolized
 }
@@ -173,100 +177,50 @@ fn objects(profile: &Profile) -> Vec<ObjectLocations> {
 }
 
 /// Names one object's locations: by debug information and, where that is missing, damaged or poor,
-/// by symbols.
+/// by symbols. What one source of names cannot give takes nothing from another.
 fn symbolize_object(
     profile: &mut Profile,
     functions: &mut Functions,
     finder: &Finder,
     object: &ObjectLocations,
-) -> Result<(), Error> {
+) -> Result<Problems, Error> {
     let place = finder.place(profile.mapping(object.mapping))?;
     let locations = &object.locations;
-    let positions: Vec<u64> = locations
-        .iter()
-        .map(|&id| place.position(profile, id))
-        .collect();
-
-    let mut symbols = vec![None; locations.len()];
-    let by_symbols = look_up(&place, &positions, false, &mut |index, found| {
-        symbols[index] = Some((found.name.clone().into_owned(), found.addr));
-    });
-    let by_debug_info = look_up(&place, &positions, true, &mut |index, found| {
-        let symbol = symbols[index].as_ref();
-        let frames = functions::frames(found, symbol.map(|(name, _)| name.as_str()));
-        functions.set_lines(profile, locations[index], frames, found.addr);
-    });
-    for (&location, symbol) in locations.iter().zip(&symbols) {
-        if let Some((symbol, begin)) = symbol
-            && profile.location(location).lines.is_empty()
-        {
-            functions.set_lines(profile, location, [(symbol.as_str(), None)], *begin);
-        }
-    }
-    by_debug_info.and(by_symbols)
-}
-
-/// Looks positions in one object up, and says why some were not found.
-///
-/// Nothing that was read outlives the call: the peak is that of the largest object.
-fn look_up(
-    place: &Place,
-    positions: &[u64],
-    debug_syms: bool,
-    found: &mut dyn FnMut(usize, &Sym),
-) -> Result<(), Error> {
     let look_up = || {
-        let symbolizer = Symbolizer::builder().enable_demangling(false).build();
-        let source = match place {
-            Place::File(path) => {
-                let mut elf = Elf::new(path);
-                elf.debug_syms = debug_syms;
-                Source::Elf(elf)
-            }
-            Place::Vdso => {
-                let mut process = Process::new(Pid::Slf);
-                process.perf_map = false;
-                process.map_files = false;
-                Source::Process(process)
-            }
-        };
-        let mut outcome = Ok(());
-        for (nth, positions) in positions.chunks(AT_ONCE).enumerate() {
-            let input = match place {
-                Place::File(_) => Input::FileOffset(positions),
-                Place::Vdso => Input::AbsAddr(positions),
-            };
-            let answers = symbolizer.symbolize(&source, input).map_err(|error| {
-                let message = format!("the object cannot be read: {error:#}");
-                Error::new(ErrorKind::InvalidData, message)
-            })?;
-            for (index, answer) in answers.iter().enumerate() {
-                match answer {
-                    // Such a symbol would cover all up to the next one: a PLT, say.
-                    Symbolized::Sym(symbol) if symbol.size.is_none() => {}
-                    Symbolized::Sym(symbol) => found(nth * AT_ONCE + index, symbol),
-                    Symbolized::Unknown(reason) => outcome = Err(*reason),
-                }
+        let mut problems = Problems::default();
+        let opened = Opened::open(&place, &mut problems)?;
+        let sources = opened.sources(&mut problems)?;
+        let offsets = locations.iter().map(|&id| file_offset(profile, id));
+        let wanted = sources.wanted(offsets);
+        let symbols = sources.symbols(&wanted, locations.len(), &mut problems);
+        sources.frames(&wanted, &mut problems, &mut |index, found| {
+            let symbol = symbols[index].as_ref();
+            let frames = functions::frames(found, symbol.map(|symbol| &*symbol.name));
+            let begin = symbol.map_or(0, |symbol| symbol.begin);
+            functions.set_lines(profile, locations[index], frames, begin);
+        });
+        for (&location, symbol) in locations.iter().zip(&symbols) {
+            if let Some(symbol) = symbol
+                && profile.location(location).lines.is_empty()
+            {
+                let frame = Frame {
+                    name: symbol.name.as_ref().into(),
+                    ..Frame::default()
+                };
+                functions.set_lines(profile, location, [(&*symbol.name, &frame)], symbol.begin);
             }
         }
-        outcome.map_err(explained)
+        problems.is_stripped = sources.is_stripped();
+        Ok(problems)
     };
-    // The library panics at some kinds of damage, which must not take the host with it.
-    catch_unwind(AssertUnwindSafe(look_up)).unwrap_or_else(|_| Err(explained(Reason::IgnoredError)))
+    caught(look_up)
 }
 
-/// Why an address has no name, and what to do about it.
-fn explained(reason: Reason) -> Error {
-    match reason {
-        Reason::MissingSyms => Error::new(
-            ErrorKind::Unsupported,
-            "no symbol covers them, and the file was stripped; keep its symbols (strip --strip-debug), or install its \
-             debug information in /usr/lib/debug",
-        ),
-        Reason::IgnoredError => Error::new(
-            ErrorKind::InvalidData,
-            "the debug information or the symbols are damaged",
-        ),
-        _ => Error::new(ErrorKind::Unsupported, NO_SYMBOL),
-    }
+/// Calls what reads files. The libraries for it take any bytes, as far as is known; a bug of theirs
+/// must not take the host with it.
+fn caught<T>(read: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        let message = "it is damaged in a way that nobody expected";
+        Err(Error::new(ErrorKind::InvalidData, message))
+    })
 }

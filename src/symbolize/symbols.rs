@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hashbrown::{HashMap, HashSet};
 
-use super::find::{Finder, Place};
-use super::{ObjectLocations, look_up, objects};
-use crate::ErrorKind;
+use super::find::{Finder, Place, file_offset};
+use super::opened::{Opened, Problems};
+use super::{ObjectLocations, caught, objects};
+use crate::Error;
 use crate::aggregate::{Layouts, Places};
 use crate::profile::{LocationId, Profile};
 use crate::sync::Mutex;
@@ -71,8 +72,8 @@ struct Found {
 }
 
 impl Symbols {
-    /// The symbols of these addresses, in the addresses' order. Those that no symbol covers are left
-    /// out.
+    /// The symbols of these addresses, in the addresses' order. Those that no symbol covers are
+    /// left out.
     pub(crate) fn at(&self, addresses: &[u64]) -> Vec<(u64, Arc<str>)> {
         allocator::giving_back("sigprof-names", || self.look_up(addresses))
     }
@@ -119,7 +120,10 @@ impl Symbols {
             place,
             build_id: mapping.build_id.clone(),
         });
-        let at = |&id: &LocationId| (profile.location(id).address, place.position(profile, id));
+        let at = |&id: &LocationId| {
+            let position = file_offset(profile, id).unwrap_or(u64::MAX);
+            (profile.location(id).address, position)
+        };
         let (mut kept, mut new) = (Vec::new(), Vec::new());
         let all = self.0.lock();
         let known = object.as_ref().and_then(|object| all.of(object));
@@ -197,7 +201,7 @@ impl PlaceKey {
 
     fn of(place: &Place) -> Option<Self> {
         let path = match place {
-            Place::Vdso => return Some(Self::Vdso),
+            Place::Vdso { .. } => return Some(Self::Vdso),
             Place::File(path) => path,
         };
         let metadata = fs::metadata(path).ok()?;
@@ -223,31 +227,32 @@ fn locations_of(addresses: &[u64]) -> Profile {
     profile
 }
 
-/// Fills in the symbols at positions in one object, where there are some, and says whether there are
-/// none elsewhere: an object that cannot be read now has some perhaps.
-fn find_symbols(place: &Place, wanted: &mut [(u64, u64, Option<Arc<str>>)]) -> bool {
+/// Fills in the symbols at positions in one object, where there are some, and says whether there
+/// are none elsewhere: an object that cannot be read now has some perhaps.
+fn find_symbols(place: &Place, positions: &mut [(u64, u64, Option<Arc<str>>)]) -> bool {
     // Many addresses may have one symbol.
-    let mut symbols = HashSet::<Arc<str>>::new();
-    let mut is_certain = true;
-    // What the symbol table does not know, debug information may.
-    for debug_syms in [false, true] {
-        let mut missing: Vec<_> = wanted.iter_mut().filter(|(.., s)| s.is_none()).collect();
-        if missing.is_empty() {
-            break;
+    let mut shared = HashSet::<Arc<str>>::new();
+    let mut share = |name: &str| {
+        (!name.is_empty()).then(|| shared.get_or_insert_with(name, |name| name.into()).clone())
+    };
+    let look_up = || {
+        let mut problems = Problems::default();
+        let opened = Opened::open(place, &mut problems)?;
+        let sources = opened.sources(&mut problems)?;
+        let wanted = sources.wanted(positions.iter().map(|&(_, position, _)| Some(position)));
+        let symbols = sources.symbols(&wanted, positions.len(), &mut problems);
+        for ((.., found), symbol) in positions.iter_mut().zip(&symbols) {
+            *found = symbol.as_ref().and_then(|symbol| share(&symbol.name));
         }
-        let positions: Vec<u64> = missing.iter().map(|(_, position, _)| *position).collect();
-        let outcome = look_up(place, &positions, debug_syms, &mut |index, found| {
-            if !found.name.is_empty() {
-                let name: &str = &found.name;
-                let symbol = symbols.get_or_insert_with(name, |name| name.into());
-                missing[index].2 = Some(symbol.clone());
-            }
+        // What the symbol tables do not know, debug information may.
+        let wanted = wanted.only(|index| positions[index].2.is_none());
+        sources.frames(&wanted, &mut problems, &mut |index, frames| {
+            positions[index].2 = frames.last().and_then(|frame| share(&frame.name));
         });
-        // Why some have none is nothing that a client asks for.
-        is_certain &=
-            outcome.map_or_else(|error| error.kind() == ErrorKind::Unsupported, |()| true);
-    }
-    is_certain
+        Ok::<_, Error>(problems.is_empty())
+    };
+    // Why some have none is nothing that a client asks for.
+    caught(look_up).unwrap_or(false)
 }
 
 #[cfg(test)]

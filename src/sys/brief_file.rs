@@ -55,10 +55,13 @@ pub(crate) struct BriefFile {
 /// # Errors
 ///
 /// Where the file cannot be opened, where `f` fails, and where the file was closed each time.
-pub(crate) fn with<T>(path: &str, f: impl FnMut(&BriefFile) -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn with<T>(
+    path: impl AsRef<[u8]>,
+    f: impl FnMut(&BriefFile) -> io::Result<T>,
+) -> io::Result<T> {
     // A program closes all of its files once, as a rule.
     const TRIES: usize = 3;
-    let path = CString::new(path)?;
+    let path = CString::new(path.as_ref())?;
     let mut f = f;
     let mut attempt = || {
         holding_off_forks(|| {
@@ -149,6 +152,12 @@ impl BriefFile {
             len: u64::try_from(status.st_size).unwrap_or(0),
             is_regular: status.st_mode & libc::S_IFMT == libc::S_IFREG,
         }))
+    }
+
+    /// The descriptor, which another thread may have closed.
+    #[cfg(feature = "symbolize")]
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.fd
     }
 
     /// Whether the descriptor still leads to the file.

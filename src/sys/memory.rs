@@ -103,7 +103,7 @@ impl Drop for Pages {
 
 /// Copies memory of this process that may be gone the next moment; `None` where it cannot be read
 /// to its end.
-pub(super) fn copy_from(address: u64, into: &mut [u8]) -> Option<()> {
+pub(crate) fn copy_from(address: u64, into: &mut [u8]) -> Option<()> {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),
         iov_len: into.len(),

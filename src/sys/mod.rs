@@ -42,6 +42,8 @@ pub(crate) mod libgcc;
 pub(crate) mod limits;
 mod loader;
 mod loader_lock;
+#[cfg(feature = "symbolize")]
+pub(crate) mod mapped_file;
 pub(crate) mod maps;
 pub(crate) mod memory;
 pub(crate) mod modules;

@@ -5,7 +5,11 @@ use std::io::{Seek as _, Write as _};
 use super::*;
 
 /// What addr2line says about linked addresses: name, file and line, innermost first.
-fn addr2line(tool: &Path, path: &Path, addresses: &[u64]) -> Vec<Vec<(String, String, i64)>> {
+pub(super) fn addr2line(
+    tool: &Path,
+    path: &Path,
+    addresses: &[u64],
+) -> Vec<Vec<(String, String, i64)>> {
     let mut input = tempfile::tempfile().expect("a file can be made");
     for address in addresses {
         writeln!(input, "{address:#x}").expect("a file can be written");
@@ -39,7 +43,7 @@ fn addr2line(tool: &Path, path: &Path, addresses: &[u64]) -> Vec<Vec<(String, St
 }
 
 /// The path without `.` and `..`, which tools resolve to different degrees.
-fn plain(path: &str) -> String {
+pub(super) fn plain(path: &str) -> String {
     let mut parts = Vec::new();
     for part in path.split('/') {
         match part {

@@ -124,7 +124,9 @@ fn a_stripped_library_gets_all_from_its_compressed_debug_file() {
         let left = symbolize(&mut profile);
         (profile, locations, left)
     };
-    assert_eq!(reasons(&left), "");
+    let reasons = reasons(&left);
+    let expected = format!("{}: {} cannot be read: ", path.display(), debug.display());
+    assert!(reasons.starts_with(&expected), "{reasons}");
     assert_eq!(self::frames(&profile, locations[0])[0].name, "exported");
 }
 
@@ -194,7 +196,9 @@ fn one_bad_module_leaves_the_others_alone() {
         }));
     }
     let left = symbolize(&mut profile);
-    assert_eq!(left.len(), 4, "{}", reasons(&left));
+    assert_eq!(left.len(), 5, "{}", reasons(&left));
+    assert_eq!(left[4].locations, 0, "the symbol table names it");
+    assert!(left[4].to_string().contains("the debug information of "));
     for &location in &locations[..4] {
         assert_eq!(frames(&profile, location), []);
     }

@@ -6,6 +6,7 @@ mod files;
 mod live;
 #[path = "../support/process.rs"]
 mod process;
+mod shapes;
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,6 +24,7 @@ const BASE: u64 = 0x1000_0000_0000;
 fn tool(name: &str) -> Option<PathBuf> {
     let package = match name {
         "gcc" => "gcc",
+        "xz" => "xz-utils",
         "go" => "golang-go",
         _ => "binutils",
     };

@@ -1,0 +1,142 @@
+//! The file that holds the debug information that an object was stripped of.
+//!
+//! Looked for as GDB does ("Debugging Information in Separate Files" in its manual): by build id in
+//! the global directory; then by the name in `.gnu_debuglink` beside the object, in `.debug` there,
+//! and under the global directory by the object's whole path.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use flate2::Crc;
+
+use super::object_file::{Bytes, ObjectFile};
+use super::opened::Problems;
+use crate::Error;
+
+const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
+
+/// What shows that a file belongs to an object.
+#[derive(Clone, Copy, Debug)]
+enum Proof<'d> {
+    BuildId(&'d str),
+    /// The CRC-32 of the whole file, as `.gnu_debuglink` has it. The build id counts more, where
+    /// both files have one: it needs no reading of the whole file.
+    Crc(u32, &'d str),
+}
+
+/// The debug file of an object. Those that are there and do not belong to it are problems.
+pub(super) fn find(object: &ObjectFile, problems: &mut Problems) -> Option<Bytes> {
+    let build_id = object.build_id().unwrap_or_default();
+    let by_build_id = path_by_build_id(&build_id).into_iter();
+    let by_build_id = by_build_id.map(|path| (path, Proof::BuildId(&build_id)));
+    let link = problems.check(debug_link(object)).flatten();
+    let by_link = link.iter().flat_map(|link| {
+        let paths = paths_by_name(object.path(), link.name).into_iter();
+        paths.map(|path| (path, Proof::Crc(link.crc, &build_id)))
+    });
+    for (path, proof) in by_build_id.chain(by_link) {
+        // The object may be named by its own debug link, as one that was stripped in place.
+        if !path.is_file() || is_same(&path, object.path()) {
+            continue;
+        }
+        let file = Bytes::of_file(&path).and_then(|file| check(&file, proof).map(|()| file));
+        if let Some(file) = problems.check(file) {
+            return Some(file);
+        }
+    }
+    None
+}
+
+fn is_same(path: &Path, object: &Path) -> bool {
+    path == object
+        || matches!((path.canonicalize(), object.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+fn path_by_build_id(build_id: &str) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_at_checked(2)?;
+    // A shorter one is no hash, and could be anybody's.
+    (rest.len() >= 6).then(|| {
+        Path::new(GLOBAL_DIRECTORY)
+            .join(".build-id")
+            .join(first)
+            .join(format!("{rest}.debug"))
+    })
+}
+
+fn paths_by_name(object: &Path, name: &OsStr) -> Vec<PathBuf> {
+    // The directory that the object is in, not one with a link to it.
+    let object = object.canonicalize().unwrap_or_else(|_| object.to_owned());
+    let Some(directory) = object.parent() else {
+        return Vec::new();
+    };
+    let from_root = directory.strip_prefix("/").unwrap_or(directory);
+    vec![
+        directory.join(name),
+        directory.join(".debug").join(name),
+        Path::new(GLOBAL_DIRECTORY).join(from_root).join(name),
+    ]
+}
+
+struct DebugLink<'d> {
+    /// Of the file alone.
+    name: &'d OsStr,
+    crc: u32,
+}
+
+/// What `.gnu_debuglink` says: a name, a zero byte, padding to a multiple of four bytes, and the
+/// CRC-32 of the file.
+fn debug_link<'d>(object: &ObjectFile<'d>) -> Result<Option<DebugLink<'d>>, Error> {
+    const SECTION: &str = ".gnu_debuglink";
+    let Some(bytes) = object.stored(SECTION)? else {
+        return Ok(None);
+    };
+    let parse = || {
+        let end = bytes.iter().position(|&byte| byte == 0)?;
+        let crc = bytes.get((end + 1).next_multiple_of(4)..)?.first_chunk()?;
+        let name = OsStr::from_bytes(&bytes[..end]);
+        let is_name = Path::new(name).file_name() == Some(name);
+        is_name.then_some(DebugLink {
+            name,
+            crc: u32::from_le_bytes(*crc),
+        })
+    };
+    match parse() {
+        Some(link) => Ok(Some(link)),
+        None => Err(object.damaged(SECTION, "it holds no name and checksum")),
+    }
+}
+
+/// Refuses a file that does not belong to the object.
+fn check(file: &Bytes, proof: Proof) -> Result<(), Error> {
+    let parsed = ObjectFile::parse(file)?;
+    let found = parsed.build_id()?;
+    let of_another = |what: &str, found: &str, expected: &str| {
+        let message =
+            format!("the debug file is of another build: its {what} is {found}, not {expected}");
+        Err(parsed.damaged("the debug information", message))
+    };
+    match proof {
+        Proof::BuildId(build_id) | Proof::Crc(_, build_id)
+            if !build_id.is_empty() && !found.is_empty() =>
+        {
+            match found == build_id {
+                true => Ok(()),
+                false => of_another("build id", &found, build_id),
+            }
+        }
+        Proof::BuildId(build_id) => of_another("build id", "none", build_id),
+        Proof::Crc(expected, _) => {
+            let mut crc = Crc::new();
+            crc.update(file);
+            match crc.sum() == expected {
+                true => Ok(()),
+                false => of_another(
+                    "CRC",
+                    &format!("{:08x}", crc.sum()),
+                    &format!("{expected:08x}"),
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! An object, with all that its addresses are named by.
+
+use super::debug_file;
+use super::debug_info::{self, Frame};
+use super::debugdata;
+use super::find::Place;
+use super::object_file::{Bytes, ObjectFile};
+use super::symbol_table::{self, Symbol, Table};
+use super::wanted::Wanted;
+use super::{NO_SYMBOL, STRIPPED};
+use crate::{Error, ErrorKind};
+
+/// What stood in the way of names.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    /// Sentences, each once.
+    sentences: Vec<String>,
+    /// Whether the object was stripped of its symbols, and nothing has them instead.
+    pub(super) is_stripped: bool,
+}
+
+impl Problems {
+    /// Keeps what says why something failed.
+    pub(super) fn check<T>(&mut self, outcome: Result<T, Error>) -> Option<T> {
+        let keep = |error: Error| {
+            let sentence = error.to_string();
+            if !self.sentences.contains(&sentence) {
+                self.sentences.push(sentence);
+            }
+        };
+        outcome.map_err(keep).ok()
+    }
+
+    /// Whether nothing was damaged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sentences.is_empty()
+    }
+
+    /// What was damaged or, where nothing was and some addresses have no name, why that is.
+    pub(super) fn reason(&self, is_unnamed: bool) -> Option<Error> {
+        if !self.is_empty() {
+            let all = self.sentences.join("; ");
+            return Some(Error::new(ErrorKind::InvalidData, all));
+        }
+        let why = match self.is_stripped {
+            true => STRIPPED,
+            false => NO_SYMBOL,
+        };
+        is_unnamed.then(|| Error::new(ErrorKind::Unsupported, why))
+    }
+}
+
+/// The bytes of an object and of the files that belong to it.
+#[derive(Debug)]
+pub(super) struct Opened {
+    object: Bytes,
+    debug_file: Option<Bytes>,
+    /// The object within the object that has its symbols.
+    debugdata: Option<Bytes>,
+}
+
+/// An [`Opened`], parsed.
+pub(super) struct Sources<'d> {
+    object: ObjectFile<'d>,
+    debug_file: Option<ObjectFile<'d>>,
+    debugdata: Option<ObjectFile<'d>>,
+}
+
+impl Opened {
+    /// Opens the object and its debug file, where it has one.
+    ///
+    /// # Errors
+    ///
+    /// Where the object cannot be read, or is none. What else is damaged is among the problems.
+    pub(super) fn open(place: &Place, problems: &mut Problems) -> Result<Self, Error> {
+        let object = place.bytes()?;
+        let parsed = ObjectFile::parse(&object)?;
+        let debug_file = debug_file::find(&parsed, problems);
+        let debugdata = problems.check(debugdata::read(&parsed)).flatten();
+        Ok(Self {
+            object,
+            debug_file,
+            debugdata,
+        })
+    }
+
+    /// All of them, parsed. Those that are none are among the problems.
+    pub(super) fn sources<'d>(&'d self, problems: &mut Problems) -> Result<Sources<'d>, Error> {
+        let object = ObjectFile::parse(&self.object)?;
+        let mut parse = |bytes: Option<&'d Bytes>| {
+            let parsed = bytes.map(ObjectFile::parse).transpose();
+            problems.check(parsed).flatten()
+        };
+        Ok(Sources {
+            object,
+            debug_file: parse(self.debug_file.as_ref()),
+            debugdata: parse(self.debugdata.as_ref()),
+        })
+    }
+}
+
+impl<'d> Sources<'d> {
+    /// The addresses of what lies at these offsets in the object.
+    pub(super) fn wanted(&self, offsets: impl IntoIterator<Item = Option<u64>>) -> Wanted {
+        let offsets = offsets.into_iter();
+        Wanted::new(offsets.map(|offset| self.object.address(offset?)))
+    }
+
+    /// The symbols of so many places, from whatever table has one.
+    pub(super) fn symbols(
+        &self,
+        wanted: &Wanted,
+        places: usize,
+        problems: &mut Problems,
+    ) -> Vec<Option<Symbol<'d>>> {
+        let mut symbols = vec![None; places];
+        let tables = [
+            (Some(&self.object), Table::Symtab),
+            (self.debug_file.as_ref(), Table::Symtab),
+            (self.debugdata.as_ref(), Table::Symtab),
+            (Some(&self.object), Table::Dynsym),
+        ];
+        for (object, table) in tables {
+            if let Some(object) = object {
+                problems.check(symbol_table::look_up(object, table, wanted, &mut symbols));
+            }
+        }
+        self.object.forget();
+        symbols
+    }
+
+    /// Calls `found` with the frames of each place that debug information knows.
+    pub(super) fn frames(
+        &self,
+        wanted: &Wanted,
+        problems: &mut Problems,
+        found: &mut dyn FnMut(usize, &[Frame]),
+    ) {
+        let has_debug_info = |object: &&ObjectFile| object.has_section(".debug_info");
+        let object = (self.debug_file.as_ref())
+            .filter(has_debug_info)
+            .unwrap_or(&self.object);
+        problems.check(debug_info::look_up(object, wanted, found));
+    }
+
+    /// Whether the object was stripped of its symbols, and nothing has them instead.
+    pub(super) fn is_stripped(&self) -> bool {
+        let has_symbols = |object: &ObjectFile| object.has_section(".symtab");
+        let sources = [&self.debug_file, &self.debugdata].into_iter().flatten();
+        !sources.chain([&self.object]).any(has_symbols)
+    }
+}

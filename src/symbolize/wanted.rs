@@ -1,0 +1,32 @@
+//! The addresses that are looked up.
+
+/// Link-time addresses in one object, in ascending order, each with its place among the locations
+/// that it came from.
+#[derive(Debug)]
+pub(super) struct Wanted(Vec<(u64, usize)>);
+
+impl Wanted {
+    /// The addresses of these places; those that have none are not looked for.
+    pub(super) fn new(addresses: impl IntoIterator<Item = Option<u64>>) -> Self {
+        let addresses = addresses.into_iter().enumerate();
+        let mut addresses: Vec<_> = addresses
+            .filter_map(|(index, address)| Some((address?, index)))
+            .collect();
+        addresses.sort_unstable();
+        Self(addresses)
+    }
+
+    /// Those whose place is one of these.
+    pub(super) fn only(&self, is_one: impl Fn(usize) -> bool) -> Self {
+        let addresses = self.0.iter().copied();
+        Self(addresses.filter(|&(_, index)| is_one(index)).collect())
+    }
+
+    pub(super) fn addresses(&self) -> &[(u64, usize)] {
+        &self.0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
