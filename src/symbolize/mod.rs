@@ -44,7 +44,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use hashbrown::HashMap;
 
 use crate::profile::{LocationId, MappingId};
+use crate::sync::Mutex;
 use crate::sys::allocator;
+use crate::sys::per_process::PerProcess;
 use crate::{Error, ErrorKind, Profile};
 use debug_info::Frame;
 use find::{Finder, file_offset};
@@ -107,7 +109,17 @@ impl fmt::Display for Unsymbolized {
 /// }
 /// ```
 pub fn symbolize(profile: &mut Profile) -> Vec<Unsymbolized> {
-    allocator::giving_back("sigprof-names", || symbolize_objects(profile))
+    in_turn(|| symbolize_objects(profile))
+}
+
+/// Does what reads objects, one after the other: the debug information of one is in memory at a
+/// time, however many clients ask for names.
+fn in_turn<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    static TURN: PerProcess<Mutex<()>> = PerProcess::new();
+    // Without memory for the lock, nobody waits.
+    let turn = TURN.get_or_make(Mutex::default).ok();
+    let _turn = turn.map(Mutex::lock);
+    allocator::giving_back("sigprof-names", work)
 }
 
 /// As [`symbolize`]; what could not be named is said in the profile's comments.

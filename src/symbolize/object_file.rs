@@ -1,21 +1,24 @@
 //! An ELF file: whatever of it is whole.
 
 use std::borrow::Cow;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
-use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::elf::{
+    self, FileHeader32, FileHeader64, SectionType, Sym32, Sym64, SymbolInfo, SymbolSection,
+};
+use object::pod::{Pod, slice_from_bytes};
+use object::read::ReadRef as _;
 use object::read::elf::{
-    CompressionHeader as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable,
+    CompressionHeader as _, FileHeader, ProgramHeader as _, SectionHeader as _, SectionTable, Sym,
 };
 use object::{CompressedData, CompressionFormat, LittleEndian};
 
 use crate::sys::mapped_file::MappedFile;
 use crate::{Error, ErrorKind};
 
-/// The class and the byte order of all supported machines.
-pub(super) type Elf = FileHeader64<LittleEndian>;
-pub(super) const ENDIAN: LittleEndian = LittleEndian;
+/// The byte order of all supported machines.
+const ENDIAN: LittleEndian = LittleEndian;
 
 /// What the sections of one file may be uncompressed to: a file of more is not for a process that
 /// has other work to do.
@@ -84,9 +87,56 @@ impl Deref for Bytes {
 #[derive(Debug)]
 pub(super) struct ObjectFile<'d> {
     bytes: &'d Bytes,
-    data: &'d [u8],
-    header: &'d Elf,
-    sections: SectionTable<'d, Elf>,
+    class: Class,
+    build_id: object::Result<Option<&'d [u8]>>,
+    segments: Vec<Segment>,
+    sections: Vec<Section<'d>>,
+}
+
+/// How wide addresses are (gABI, `EI_CLASS`).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Class {
+    Elf32,
+    Elf64,
+}
+
+/// A part of the file that is loaded.
+#[derive(Debug)]
+struct Segment {
+    offset: u64,
+    size: u64,
+    address: u64,
+}
+
+/// What a section header says.
+#[derive(Debug)]
+pub(super) struct Section<'d> {
+    name: &'d [u8],
+    kind: SectionType,
+    pub(super) is_code: bool,
+    /// Where it is loaded.
+    pub(super) addresses: Range<u64>,
+    /// Of a symbol table: the section of its strings.
+    link: usize,
+    /// The bytes as they are in the file, and what they were before they were compressed.
+    data: Result<CompressedData<'d>, String>,
+}
+
+/// A symbol, of either class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawSymbol {
+    name: u32,
+    info: SymbolInfo,
+    section: SymbolSection,
+    pub(super) value: u64,
+    pub(super) size: u64,
+}
+
+/// A symbol table, and its strings.
+pub(super) struct RawSymbols<'d> {
+    class: Class,
+    bytes: &'d [u8],
+    strings: &'d [u8],
 }
 
 impl<'d> ObjectFile<'d> {
@@ -94,21 +144,42 @@ impl<'d> ObjectFile<'d> {
     ///
     /// # Errors
     ///
-    /// Where they are damaged, or not those of an object for this kind of machine.
+    /// Where they are damaged, or not those of an object for a little-endian machine.
     pub(super) fn parse(bytes: &'d Bytes) -> Result<Self, Error> {
-        let data = &**bytes;
-        let parse = || {
-            let header = Elf::parse(data)?;
-            header.endian()?;
-            let sections = header.sections(ENDIAN, data)?;
-            Ok(Self {
-                bytes,
-                data,
-                header,
-                sections,
-            })
+        const CLASS: usize = 4;
+        const CLASS_32: u8 = 1;
+        let parsed = match bytes.get(CLASS) {
+            Some(&CLASS_32) => Self::of_class::<FileHeader32<_>>(bytes, Class::Elf32),
+            _ => Self::of_class::<FileHeader64<_>>(bytes, Class::Elf64),
         };
-        parse().map_err(|error: object::Error| damaged(&bytes.path, None, error))
+        parsed.map_err(|error| damaged(&bytes.path, None, error))
+    }
+
+    fn of_class<Elf: FileHeader<Endian = LittleEndian>>(
+        bytes: &'d Bytes,
+        class: Class,
+    ) -> object::Result<Self> {
+        let data = &**bytes;
+        let header = Elf::parse(data)?;
+        header.endian()?;
+        let segments = header.program_headers(ENDIAN, data).unwrap_or_default();
+        let sections = header.sections(ENDIAN, data)?;
+        Ok(Self {
+            bytes,
+            class,
+            build_id: build_id(data, segments, &sections),
+            segments: (segments.iter())
+                .filter(|segment| segment.p_type(ENDIAN) == elf::PT_LOAD)
+                .map(|segment| Segment {
+                    offset: segment.p_offset(ENDIAN).into(),
+                    size: segment.p_filesz(ENDIAN).into(),
+                    address: segment.p_vaddr(ENDIAN).into(),
+                })
+                .collect(),
+            sections: (sections.iter())
+                .map(|section| Section::of(data, &sections, section))
+                .collect(),
+        })
     }
 
     /// Where the file lies.
@@ -121,14 +192,6 @@ impl<'d> ObjectFile<'d> {
         self.bytes.forget();
     }
 
-    pub(super) fn data(&self) -> &'d [u8] {
-        self.data
-    }
-
-    pub(super) fn sections(&self) -> &SectionTable<'d, Elf> {
-        &self.sections
-    }
-
     /// What says why a section cannot be read.
     pub(super) fn damaged(&self, section: &str, error: impl std::fmt::Display) -> Error {
         damaged(&self.bytes.path, Some(section), error)
@@ -139,62 +202,31 @@ impl<'d> ObjectFile<'d> {
     ///
     /// # Errors
     ///
-    /// Where notes are damaged and no whole one is a build id.
+    /// Where notes are damaged, and no whole one is a build id.
     pub(super) fn build_id(&self) -> Result<String, Error> {
-        let mut damage = None;
-        let of_sections = self.sections.iter().map(|s| s.notes(ENDIAN, self.data));
-        let segments = self.program_headers().iter();
-        let of_segments = segments.map(|s| s.notes(ENDIAN, self.data));
-        for notes in of_sections.chain(of_segments) {
-            let notes = notes.and_then(|notes| {
-                let Some(mut notes) = notes else {
-                    return Ok(None);
-                };
-                while let Some(note) = notes.next()? {
-                    if note.name() == elf::ELF_NOTE_GNU
-                        && note.n_type(ENDIAN) == elf::NT_GNU_BUILD_ID
-                    {
-                        return Ok(Some(note.desc()));
-                    }
-                }
-                Ok(None)
-            });
-            match notes {
-                Ok(Some(id)) => return Ok(hex(id)),
-                Ok(None) => {}
-                Err(error) => damage = Some(error),
-            }
+        match self.build_id {
+            Ok(id) => Ok(id.map(hex).unwrap_or_default()),
+            Err(error) => Err(self.damaged("the build id", error)),
         }
-        match damage {
-            Some(error) => Err(self.damaged("the build id", error)),
-            None => Ok(String::new()),
-        }
-    }
-
-    fn program_headers(&self) -> &'d [ProgramHeader64<LittleEndian>] {
-        let headers = self.header.program_headers(ENDIAN, self.data);
-        headers.unwrap_or_default()
     }
 
     /// The link-time address of what lies at an offset in the file; `None` where that is loaded
     /// nowhere.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
-        self.program_headers().iter().find_map(|header| {
-            let into = offset.checked_sub(header.p_offset(ENDIAN))?;
-            let is_there = header.p_type(ENDIAN) == elf::PT_LOAD && into < header.p_filesz(ENDIAN);
-            is_there.then(|| header.p_vaddr(ENDIAN).checked_add(into))?
+        self.segments.iter().find_map(|segment| {
+            let into = offset.checked_sub(segment.offset)?;
+            (into < segment.size).then(|| segment.address.checked_add(into))?
         })
     }
 
-    fn section(&self, name: &str) -> Option<&'d SectionHeader64<LittleEndian>> {
-        let by_name = |name: &str| self.sections.section_by_name(ENDIAN, name.as_bytes());
-        let section = by_name(name).map(|(_, section)| section).or_else(|| {
+    fn section(&self, name: &str) -> Option<&Section<'d>> {
+        let by_name = |name: &str| self.sections.iter().find(|s| s.name == name.as_bytes());
+        let section = by_name(name).or_else(|| {
             // Compressed as it was before there was a flag for it.
-            let name = name.strip_prefix(".debug_")?;
-            by_name(&format!(".zdebug_{name}")).map(|(_, section)| section)
+            by_name(&format!(".zdebug_{}", name.strip_prefix(".debug_")?))
         })?;
         // A debug file has the headers of sections whose bytes are elsewhere.
-        (section.sh_type(ENDIAN) != elf::SHT_NOBITS).then_some(section)
+        (section.kind != elf::SHT_NOBITS).then_some(section)
     }
 
     /// Whether there is a section of this name, with bytes.
@@ -211,8 +243,10 @@ impl<'d> ObjectFile<'d> {
         let Some(section) = self.section(name) else {
             return Ok(None);
         };
-        let bytes = section.data(ENDIAN, self.data);
-        bytes.map(Some).map_err(|error| self.damaged(name, error))
+        match &section.data {
+            Ok(data) => Ok(Some(data.data)),
+            Err(error) => Err(self.damaged(name, error)),
+        }
     }
 
     /// The bytes of a section, uncompressed. What they take is charged to `budget`.
@@ -228,52 +262,183 @@ impl<'d> ObjectFile<'d> {
         let Some(section) = self.section(name) else {
             return Ok(Cow::Borrowed(&[]));
         };
-        let mut uncompress = || {
-            let data = self.compressed(section)?;
+        let data = section.data.clone().and_then(|data| {
             if data.format != CompressionFormat::None {
                 budget.take(data.uncompressed_size, data.data.len())?;
             }
             data.decompress().map_err(|error| error.to_string())
-        };
-        uncompress().map_err(|error: String| self.damaged(name, error))
+        });
+        data.map_err(|error| self.damaged(name, error))
     }
 
-    fn compressed(
-        &self,
-        section: &SectionHeader64<LittleEndian>,
-    ) -> Result<CompressedData<'d>, String> {
-        let text = |error: object::Error| error.to_string();
-        if let Some((header, offset, size)) =
-            section.compression(ENDIAN, self.data).map_err(text)?
-        {
-            let format = match header.ch_type(ENDIAN) {
-                elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-                elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
-                other => return Err(format!("it is compressed in an unknown way ({other:?})")),
+    /// A symbol table, empty where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not whole.
+    pub(super) fn symbols(&self, name: &str) -> Result<RawSymbols<'d>, Error> {
+        let mut symbols = RawSymbols {
+            class: self.class,
+            bytes: &[],
+            strings: &[],
+        };
+        let Some(section) = self.section(name) else {
+            return Ok(symbols);
+        };
+        let strings = self.sections.get(section.link).map(|strings| &strings.data);
+        match (&section.data, strings) {
+            (Ok(data), Some(Ok(strings))) => {
+                (symbols.bytes, symbols.strings) = (data.data, strings.data)
+            }
+            (Err(error), _) | (_, Some(Err(error))) => return Err(self.damaged(name, error)),
+            (_, None) => return Err(self.damaged(name, "it has no strings")),
+        }
+        Ok(symbols)
+    }
+
+    /// The section that a symbol is in, if it is in one.
+    pub(super) fn section_of(&self, symbol: RawSymbol) -> Option<&Section<'d>> {
+        self.sections.get(usize::from(symbol.section.0))
+    }
+}
+
+impl<'d> Section<'d> {
+    fn of<Elf: FileHeader<Endian = LittleEndian>>(
+        data: &'d [u8],
+        sections: &SectionTable<'d, Elf>,
+        section: &'d Elf::SectionHeader,
+    ) -> Self {
+        let name = sections.section_name(ENDIAN, section).unwrap_or_default();
+        let begin: u64 = section.sh_addr(ENDIAN).into();
+        let size: u64 = section.sh_size(ENDIAN).into();
+        Self {
+            name,
+            kind: section.sh_type(ENDIAN),
+            is_code: section.sh_flags(ENDIAN).contains(elf::SHF_EXECINSTR),
+            addresses: begin..begin.saturating_add(size),
+            link: section.sh_link(ENDIAN) as usize,
+            data: stored::<Elf>(data, name, section),
+        }
+    }
+}
+
+fn stored<'d, Elf: FileHeader<Endian = LittleEndian>>(
+    data: &'d [u8],
+    name: &[u8],
+    section: &'d Elf::SectionHeader,
+) -> Result<CompressedData<'d>, String> {
+    let text = |error: object::Error| error.to_string();
+    if let Some((header, offset, size)) = section.compression(ENDIAN, data).map_err(text)? {
+        let format = match header.ch_type(ENDIAN) {
+            elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
+            elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
+            other => return Err(format!("it is compressed in an unknown way ({})", other.0)),
+        };
+        let data = data.read_bytes_at(offset, size);
+        return Ok(CompressedData {
+            format,
+            data: data.map_err(|()| "it is not whole")?,
+            uncompressed_size: header.ch_size(ENDIAN).into(),
+        });
+    }
+    let data = section.data(ENDIAN, data).map_err(text)?;
+    if !name.starts_with(b".zdebug_") {
+        return Ok(CompressedData::none(data));
+    }
+    let rest = data.strip_prefix(b"ZLIB").ok_or("it has no header")?;
+    let (size, data) = rest.split_first_chunk().ok_or("it has no header")?;
+    Ok(CompressedData {
+        format: CompressionFormat::Zlib,
+        data,
+        uncompressed_size: u64::from_be_bytes(*size),
+    })
+}
+
+/// The build id in the first whole note that is one.
+fn build_id<'d, Elf: FileHeader<Endian = LittleEndian>>(
+    data: &'d [u8],
+    segments: &'d [Elf::ProgramHeader],
+    sections: &SectionTable<'d, Elf>,
+) -> object::Result<Option<&'d [u8]>> {
+    let of_sections = sections.iter().map(|section| section.notes(ENDIAN, data));
+    let of_segments = segments.iter().map(|segment| segment.notes(ENDIAN, data));
+    let mut damage = None;
+    for notes in of_sections.chain(of_segments) {
+        let id = notes.and_then(|notes| {
+            let Some(mut notes) = notes else {
+                return Ok(None);
             };
-            let range = offset as usize..(offset.saturating_add(size)) as usize;
-            let data = self.data.get(range).ok_or("it is not whole")?;
-            return Ok(CompressedData {
-                format,
-                data,
-                uncompressed_size: header.ch_size(ENDIAN),
-            });
+            while let Some(note) = notes.next()? {
+                if note.name() == elf::ELF_NOTE_GNU && note.n_type(ENDIAN) == elf::NT_GNU_BUILD_ID {
+                    return Ok(Some(note.desc()));
+                }
+            }
+            Ok(None)
+        });
+        match id {
+            Ok(Some(id)) => return Ok(Some(id)),
+            Ok(None) => {}
+            Err(error) => damage = Some(error),
         }
-        let data = section.data(ENDIAN, self.data).map_err(text)?;
-        let name = self.sections.section_name(ENDIAN, section).map_err(text)?;
-        if !name.starts_with(b".zdebug_") {
-            return Ok(CompressedData::none(data));
+    }
+    damage.map_or(Ok(None), Err)
+}
+
+impl<'d> RawSymbols<'d> {
+    /// Calls `each` with each whole one.
+    pub(super) fn for_each(&self, mut each: impl FnMut(RawSymbol)) {
+        fn all<S: Pod + Sym<Endian = LittleEndian>>(bytes: &[u8], each: impl FnMut(&S)) {
+            let count = bytes.len() / size_of::<S>();
+            if let Ok((symbols, _)) = slice_from_bytes::<S>(bytes, count) {
+                symbols.iter().for_each(each);
+            }
         }
-        let (magic, rest) = data.split_at_checked(4).unwrap_or_default();
-        let (size, data) = rest.split_first_chunk().ok_or("it has no header")?;
-        if magic != b"ZLIB" {
-            return Err("it has no header".to_owned());
+        match self.class {
+            Class::Elf32 => all::<Sym32<_>>(self.bytes, |symbol| each(RawSymbol::of(symbol))),
+            Class::Elf64 => all::<Sym64<_>>(self.bytes, |symbol| each(RawSymbol::of(symbol))),
         }
-        Ok(CompressedData {
-            format: CompressionFormat::Zlib,
-            data,
-            uncompressed_size: u64::from_be_bytes(*size),
-        })
+    }
+
+    /// A symbol's name.
+    ///
+    /// # Errors
+    ///
+    /// Where it is outside of the strings.
+    pub(super) fn name(&self, symbol: RawSymbol) -> Result<&'d [u8], &'static str> {
+        let rest = self.strings.get(symbol.name as usize..);
+        let name = rest.and_then(|rest| rest.split(|&byte| byte == 0).next());
+        name.ok_or("a name is outside of its strings")
+    }
+}
+
+impl RawSymbol {
+    fn of<S: Sym<Endian = LittleEndian>>(symbol: &S) -> Self {
+        Self {
+            name: symbol.st_name(ENDIAN),
+            info: symbol.st_info(),
+            section: symbol.st_shndx(ENDIAN),
+            value: symbol.st_value(ENDIAN).into(),
+            size: symbol.st_size(ENDIAN).into(),
+        }
+    }
+
+    /// Whether it can be that of a function that is in the object. (`$x` and the like mark what
+    /// code is, on some machines.)
+    pub(super) fn is_function(self) -> bool {
+        let is_kind = match self.info.st_type() {
+            elf::STT_FUNC | elf::STT_GNU_IFUNC => true,
+            elf::STT_NOTYPE => self.size > 0,
+            _ => false,
+        };
+        is_kind && self.section != elf::SHN_UNDEF
+    }
+
+    pub(super) fn is_local(self) -> bool {
+        self.info.st_bind() == elf::STB_LOCAL
+    }
+
+    pub(super) fn is_weak(self) -> bool {
+        self.info.st_bind() == elf::STB_WEAK
     }
 }
 

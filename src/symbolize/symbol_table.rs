@@ -2,11 +2,7 @@
 
 use std::borrow::Cow;
 
-use object::LittleEndian;
-use object::elf::{self, Sym64};
-use object::read::elf::{SectionHeader as _, Sym as _, SymbolTable};
-
-use super::object_file::{ENDIAN, Elf, ObjectFile};
+use super::object_file::{ObjectFile, RawSymbol, RawSymbols};
 use super::wanted::Wanted;
 use crate::Error;
 
@@ -37,12 +33,12 @@ impl Table {
 
 /// A function that covers an address that is looked for.
 #[derive(Clone, Copy, Debug)]
-struct Candidate<'d> {
+struct Candidate {
     begin: u64,
     end: u64,
     /// An end that is only the end of the section: the next symbol, wherever it is, is the end.
     is_sizeless: bool,
-    symbol: &'d Sym64<LittleEndian>,
+    symbol: RawSymbol,
 }
 
 /// Fills in the symbols that a table has for addresses that have none yet.
@@ -61,65 +57,51 @@ pub(super) fn look_up<'d>(
     if missing.is_empty() {
         return Ok(());
     }
-    let kind = match table {
-        Table::Symtab => elf::SHT_SYMTAB,
-        Table::Dynsym => elf::SHT_DYNSYM,
-    };
-    let sections = object.sections();
-    let damaged = |error| object.damaged(table.name(), error);
-    let table_of_object = sections
-        .symbols(ENDIAN, object.data(), kind)
-        .map_err(damaged)?;
+    let table_of_object = object.symbols(table.name())?;
     let mut outcome = Ok(());
     let mut found = Covering::of(object, table, &table_of_object, &missing);
     for &(address, index) in missing.addresses() {
         let Some(candidate) = found.at(address) else {
             continue;
         };
-        match table_of_object.symbol_name(ENDIAN, candidate.symbol) {
+        match table_of_object.name(candidate.symbol) {
             Ok(name) => {
                 symbols[index] = Some(Symbol {
                     name: String::from_utf8_lossy(name),
                     begin: candidate.begin,
                 });
             }
-            Err(error) => outcome = Err(damaged(error)),
+            Err(error) => outcome = Err(object.damaged(table.name(), error)),
         }
     }
     outcome
 }
 
 /// The functions that cover addresses, for addresses that ascend.
-struct Covering<'d> {
+struct Covering {
     /// In order of their beginnings, the best last among those that begin together.
-    candidates: std::iter::Peekable<std::vec::IntoIter<Candidate<'d>>>,
+    candidates: std::iter::Peekable<std::vec::IntoIter<Candidate>>,
     /// Begun, and not known to have ended.
-    open: Vec<Candidate<'d>>,
+    open: Vec<Candidate>,
     /// Addresses in ascending order, each with the nearest beginning of any symbol up to it.
     fences: std::iter::Peekable<std::vec::IntoIter<(u64, u64)>>,
     fence: u64,
 }
 
-impl<'d> Covering<'d> {
-    fn of(
-        object: &ObjectFile<'d>,
-        table: Table,
-        symbols: &SymbolTable<'d, Elf>,
-        wanted: &Wanted,
-    ) -> Self {
+impl Covering {
+    fn of(object: &ObjectFile, table: Table, symbols: &RawSymbols, wanted: &Wanted) -> Self {
         let addresses = wanted.addresses();
         let mut fences: Vec<_> = addresses.iter().map(|&(address, _)| (address, 0)).collect();
         let mut candidates = Vec::new();
-        for symbol in symbols.iter().filter(|symbol| is_function(symbol)) {
-            let begin = symbol.st_value(ENDIAN);
+        symbols.for_each(|symbol| {
+            let begin = symbol.value;
             let next = addresses.partition_point(|&(address, _)| address < begin);
-            let Some(&(address, _)) = addresses.get(next) else {
-                continue;
+            let Some(&(address, _)) = addresses.get(next).filter(|_| symbol.is_function()) else {
+                return;
             };
             fences[next].1 = fences[next].1.max(begin);
-            let size = symbol.st_size(ENDIAN);
-            let end = match size {
-                // Where `.dynsym` knows too few symbols to end one by the next.
+            let end = match symbol.size {
+                // `.dynsym` knows too few symbols to end one by the next.
                 0 if table == Table::Dynsym => None,
                 0 => end_of_section(object, symbol),
                 size => begin.checked_add(size),
@@ -128,15 +110,12 @@ impl<'d> Covering<'d> {
                 candidates.push(Candidate {
                     begin,
                     end,
-                    is_sizeless: size == 0,
+                    is_sizeless: symbol.size == 0,
                     symbol,
                 });
             }
-        }
-        let name = |candidate: &Candidate<'d>| {
-            let name = symbols.symbol_name(ENDIAN, candidate.symbol);
-            name.unwrap_or_default()
-        };
+        });
+        let name = |candidate: &Candidate| symbols.name(candidate.symbol).unwrap_or_default();
         candidates.sort_unstable_by(|a, b| {
             a.begin
                 .cmp(&b.begin)
@@ -153,7 +132,7 @@ impl<'d> Covering<'d> {
 
     /// The function that begins nearest to an address, of those that cover it. No later call may be
     /// for an earlier address.
-    fn at(&mut self, address: u64) -> Option<Candidate<'d>> {
+    fn at(&mut self, address: u64) -> Option<Candidate> {
         while let Some((_, fence)) = self.fences.next_if(|&(place, _)| place <= address) {
             self.fence = self.fence.max(fence);
         }
@@ -171,41 +150,22 @@ impl<'d> Covering<'d> {
     }
 }
 
-/// Whether a symbol can be that of a function that is in the object. (`$x` and the like mark what
-/// code is, on some machines.)
-fn is_function(symbol: &Sym64<LittleEndian>) -> bool {
-    let is_kind = match symbol.st_type() {
-        elf::STT_FUNC | elf::STT_GNU_IFUNC => true,
-        elf::STT_NOTYPE => symbol.st_size(ENDIAN) > 0,
-        _ => false,
-    };
-    is_kind && !symbol.is_undefined(ENDIAN)
-}
-
-fn end_of_section(object: &ObjectFile, symbol: &Sym64<LittleEndian>) -> Option<u64> {
-    let index = usize::from(symbol.st_shndx(ENDIAN).0);
-    let section = object
-        .sections()
-        .section(object::SectionIndex(index))
-        .ok()?;
-    let is_code = section.sh_flags(ENDIAN).contains(elf::SHF_EXECINSTR);
-    let end = section
-        .sh_addr(ENDIAN)
-        .checked_add(section.sh_size(ENDIAN))?;
-    is_code.then_some(end)
+fn end_of_section(object: &ObjectFile, symbol: RawSymbol) -> Option<u64> {
+    let section = object.section_of(symbol)?;
+    section.is_code.then_some(section.addresses.end)
 }
 
 /// What makes one of several symbols of a function the one to show: the smallest is the best.
 ///
 /// A name for others, without underscores in front (`write` of `__GI___libc_write`, `__write` and
 /// `write`), and always the same one.
-fn merit<'n>(symbol: &Sym64<LittleEndian>, name: &'n [u8]) -> impl Ord + use<'n> {
+fn merit<'n>(symbol: RawSymbol, name: &'n [u8]) -> impl Ord + use<'n> {
     let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
     (
         symbol.is_local(),
         underscores,
         symbol.is_weak(),
-        std::cmp::Reverse(symbol.st_size(ENDIAN)),
+        std::cmp::Reverse(symbol.size),
         name.len(),
         name,
     )

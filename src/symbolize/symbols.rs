@@ -10,15 +10,17 @@ use hashbrown::{HashMap, HashSet};
 
 use super::find::{Finder, Place, file_offset};
 use super::opened::{Opened, Problems};
-use super::{ObjectLocations, caught, objects};
+use super::{ObjectLocations, caught, in_turn, objects};
 use crate::Error;
 use crate::aggregate::{Layouts, Places};
 use crate::profile::{LocationId, Profile};
 use crate::sync::Mutex;
-use crate::sys::allocator;
 
 /// The most bytes that symbols are kept in: those of some 50,000 addresses.
 const KEPT_BYTES: usize = 4 << 20;
+/// How many addresses are looked up in symbol tables at once: each takes some hundred bytes
+/// meanwhile.
+const AT_ONCE: usize = 1 << 14;
 /// What an address takes, and what a symbol takes beside its text, in tables that are half full.
 const ENTRY_BYTES: usize = 64;
 /// What an object takes beside its path.
@@ -75,7 +77,7 @@ impl Symbols {
     /// The symbols of these addresses, in the addresses' order. Those that no symbol covers are
     /// left out.
     pub(crate) fn at(&self, addresses: &[u64]) -> Vec<(u64, Arc<str>)> {
-        allocator::giving_back("sigprof-names", || self.look_up(addresses))
+        in_turn(|| self.look_up(addresses))
     }
 
     fn look_up(&self, addresses: &[u64]) -> Vec<(u64, Arc<str>)> {
@@ -239,13 +241,18 @@ fn find_symbols(place: &Place, positions: &mut [(u64, u64, Option<Arc<str>>)]) -
         let mut problems = Problems::default();
         let opened = Opened::open(place, &mut problems)?;
         let sources = opened.sources(&mut problems)?;
-        let wanted = sources.wanted(positions.iter().map(|&(_, position, _)| Some(position)));
-        let symbols = sources.symbols(&wanted, positions.len(), &mut problems);
-        for ((.., found), symbol) in positions.iter_mut().zip(&symbols) {
-            *found = symbol.as_ref().and_then(|symbol| share(&symbol.name));
+        for positions in positions.chunks_mut(AT_ONCE) {
+            let wanted = sources.wanted(positions.iter().map(|&(_, position, _)| Some(position)));
+            let symbols = sources.symbols(&wanted, positions.len(), &mut problems);
+            for ((.., found), symbol) in positions.iter_mut().zip(&symbols) {
+                *found = symbol.as_ref().and_then(|symbol| share(&symbol.name));
+            }
         }
         // What the symbol tables do not know, debug information may.
-        let wanted = wanted.only(|index| positions[index].2.is_none());
+        let missing = positions
+            .iter()
+            .map(|(_, position, symbol)| symbol.is_none().then_some(*position));
+        let wanted = sources.wanted(missing);
         sources.frames(&wanted, &mut problems, &mut |index, frames| {
             positions[index].2 = frames.last().and_then(|frame| share(&frame.name));
         });

@@ -87,12 +87,10 @@ pub fn contend(lock: &impl Lock, rounds: usize) -> Measured {
         for round in 0..rounds {
             holds_lock(lock, || {
                 stage.reach(2 * round + 1);
-                while !sleeps(tid.load(Ordering::Acquire)) {
-                    std::thread::yield_now();
-                }
-                let begin = Instant::now();
-                std::thread::sleep(HELD);
-                add(&measured.least, begin.elapsed());
+                add(
+                    &measured.least,
+                    sleeps_for(tid.load(Ordering::Acquire), HELD),
+                );
             });
             stage.wait_for(2 * round + 2);
         }
@@ -126,6 +124,30 @@ fn add(sum: &AtomicU64, time: Duration) {
 pub fn current_tid() -> i32 {
     // SAFETY: asks for a number.
     unsafe { libc::gettid() }
+}
+
+/// Waits until a thread has slept once for so long, and says for how long it did. A lock of its
+/// allocator's can hold a thread up on its way, for a moment.
+fn sleeps_for(tid: i32, time: Duration) -> Duration {
+    loop {
+        while !sleeps(tid) {
+            std::thread::yield_now();
+        }
+        let (begin, sleeps_before) = (Instant::now(), sleeps_so_far(tid));
+        std::thread::sleep(time);
+        let slept = begin.elapsed();
+        if sleeps(tid) && sleeps_so_far(tid) == sleeps_before {
+            return slept;
+        }
+    }
+}
+
+/// How often a thread of this process has gone to sleep.
+fn sleeps_so_far(tid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status")).ok()?;
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    count.trim().parse().ok()
 }
 
 /// Whether a thread of this process sleeps.

@@ -57,7 +57,12 @@ fn nothing_is_lost_uncounted() {
         }));
         let [seen, lost] = [function, "[lost]"].map(|name| sums_below(&profile, name)[0]);
         let seen = seen - of_heap[0];
-        assert!((all - lost..=all).contains(&seen), "{}", profile.top(20));
+        assert!(
+            (all - lost..=all).contains(&seen),
+            "{seen} of {all} waits below {function}, beside {} of the heap profile's; {lost} lost: {}",
+            of_heap[0],
+            profile.top(20)
+        );
     }
 
     // As fast as they can.

@@ -61,15 +61,19 @@ fn abuse_leaves_the_host_at_work_and_nothing_behind() {
     // The server has not suffered.
     assert_eq!(ask(address, "GET", "/pprof/cmdline", b"").status, 200);
     wait_until(|| host.open_descriptors() <= descriptors);
+    // What was asked for by clients that have left may still be at work, whose memory is its own.
+    let mut more = 0;
+    wait_until(|| {
+        more = host.allocated_bytes().saturating_sub(allocated);
+        more <= 16 << 20
+    });
     // What lies free in the heaps of the host's own threads is for its allocator to give back.
-    let more = host.allocated_bytes().saturating_sub(allocated);
     figure!(
         "{} answers of the host's own meanwhile, {} KiB more allocated than before, {} KiB resident",
         answers.into_inner(),
         more >> 10,
         host.resident_bytes().saturating_sub(memory) >> 10
     );
-    assert!(more <= 16 << 20, "{more} bytes");
     let most = host.most_resident_bytes().saturating_sub(memory);
     figure!("{} KiB more than before at most", most >> 10);
     assert!(most <= 96 << 20, "{most} bytes");
