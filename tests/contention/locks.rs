@@ -87,10 +87,7 @@ pub fn contend(lock: &impl Lock, rounds: usize) -> Measured {
         for round in 0..rounds {
             holds_lock(lock, || {
                 stage.reach(2 * round + 1);
-                add(
-                    &measured.least,
-                    sleeps_for(tid.load(Ordering::Acquire), HELD),
-                );
+                add(&measured.least, sleeps_for(&tid, HELD));
             });
             stage.wait_for(2 * round + 2);
         }
@@ -128,11 +125,13 @@ pub fn current_tid() -> i32 {
 
 /// Waits until a thread has slept once for so long, and says for how long it did. A lock of its
 /// allocator's can hold a thread up on its way, for a moment.
-fn sleeps_for(tid: i32, time: Duration) -> Duration {
+fn sleeps_for(tid: &AtomicI32, time: Duration) -> Duration {
     loop {
-        while !sleeps(tid) {
+        // It says who it is at its beginning.
+        while !sleeps(tid.load(Ordering::Acquire)) {
             std::thread::yield_now();
         }
+        let tid = tid.load(Ordering::Acquire);
         let (begin, sleeps_before) = (Instant::now(), sleeps_so_far(tid));
         std::thread::sleep(time);
         let slept = begin.elapsed();
