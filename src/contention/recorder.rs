@@ -100,6 +100,23 @@ impl Timed {
         self.end_ns = now_ns();
     }
 
+    /// Nobody could be charged with it: too many wait. *Async-signal-safe.*
+    #[cold]
+    pub(super) fn lose_holder(&self) {
+        let Self {
+            one_of,
+            begin_ns,
+            end_ns,
+            ..
+        } = *self;
+        let waits = Waits {
+            count: one_of.into(),
+            ns: end_ns.saturating_sub(begin_ns) * u64::from(one_of),
+        };
+        // No stack would have been recorded, which the pace is about.
+        self.recorder.lose(Role::Holder, waits, 0.0);
+    }
+
     /// What is to be recorded of it. *Async-signal-safe.*
     pub(super) fn sample(self, caller: u64) -> Option<Sample> {
         let Self {
@@ -183,18 +200,22 @@ impl Recorder {
         }
         let now_ns = now_ns();
         let charge = self.waiters.charge(address, now_ns);
-        (charge.waiters > 0).then_some((charge, now_ns))
+        (charge != Charge::default()).then_some((charge, now_ns))
     }
 
-    /// The calling thread has ended so many waits with which it was charged: what is to be recorded
-    /// of that. *Async-signal-safe.*
-    pub(super) fn answer(
-        &'static self,
-        (charge, now_ns): (Charge, u64),
-        ends: u32,
-    ) -> Option<Sample> {
-        let waits = charge.waits(ends);
-        self.sample(Role::Holder, waits, charge.ns, charge.caller, now_ns)
+    /// The calling thread has ended waits with which it was charged: what is to be recorded of
+    /// that. *Async-signal-safe.*
+    pub(super) fn answer(&'static self, (charge, now_ns): (Charge, u64)) -> Option<Sample> {
+        self.sample(Role::Holder, charge.waits, charge.ns, charge.caller, now_ns)
+    }
+
+    /// Counts waits that are in no stack.
+    fn lose(&self, role: Role, waits: Waits, timed: f64) {
+        let lost = &self.lost[role as usize];
+        let whole = |count: f64| count.round() as u64;
+        (lost.waits).fetch_add(whole(waits.count), Ordering::Relaxed);
+        (lost.timed).fetch_add(whole(timed), Ordering::Relaxed);
+        lost.ns.fetch_add(waits.ns, Ordering::Relaxed);
     }
 
     /// Waits that took so long in all, if they are a sample.
@@ -239,11 +260,7 @@ impl Sample {
         if !is_recorded {
             let [waits, timed] = [self.waits, 1]
                 .map(|count| sampling::stands_for(count, self.waited_ns, self.mean_ns));
-            let lost = &recorder.lost[self.role as usize];
-            let whole = |count: f64| count.round() as u64;
-            (lost.waits).fetch_add(whole(waits.count), Ordering::Relaxed);
-            (lost.timed).fetch_add(whole(timed.count), Ordering::Relaxed);
-            lost.ns.fetch_add(waits.ns, Ordering::Relaxed);
+            recorder.lose(self.role, waits, timed.count);
         }
     }
 

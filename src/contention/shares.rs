@@ -5,8 +5,9 @@
 //! takes nothing from one that is seldom waited for, and perhaps for long.
 #![forbid(unsafe_code)]
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
 
 use super::rates::Rates;
 use crate::random::Random;
@@ -16,8 +17,8 @@ use crate::sys::thread::thread_pointer;
 /// Locks are told apart by this many hashes of their addresses.
 const GROUPS: usize = 2048;
 
-/// Waits that are timed a second. Of half a microsecond each, for the waiter and for the one who
-/// ends the wait, they take a fourth of a hundredth of one CPU.
+/// Waits that are timed a second. At half a microsecond each, for the waiter and again for the
+/// holder, they take 0.5 % of one CPU.
 const MOST_PER_SECOND: f64 = 5_000.0;
 
 /// What threads that wait look at: by group of locks.
@@ -56,17 +57,24 @@ impl Shares {
 }
 
 /// Another number each time, whatever other threads draw. *Async-signal-safe.*
+///
+/// Nothing of the thread's own is used, whose first use allocates in a library that was loaded
+/// later: an allocator's locks are among those that are waited for.
 fn next_random() -> u64 {
-    thread_local! {
-        static DRAWN: Cell<u64> = const { Cell::new(0) };
-    }
-    let drawn = match DRAWN.get() {
-        // Threads that follow each other have the same pointer.
+    /// How many were drawn, by threads with this hash of their pointers. Two of them draw numbers of
+    /// two sequences, whatever they overwrite here.
+    static DRAWN: [CachePadded<AtomicU64>; 64] =
+        [const { CachePadded::new(AtomicU64::new(0)) }; 64];
+    let thread = thread_pointer();
+    let hash = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+    let drawn = &DRAWN[hash as usize];
+    let nth = match drawn.load(Ordering::Relaxed) {
+        // Threads that follow each other have the same pointer, and runs of a program.
         0 => Clock::MONOTONIC.now_ns().unwrap_or(0),
-        drawn => drawn,
+        nth => nth,
     };
-    DRAWN.set(drawn.wrapping_add(1));
-    Random::of_seed(thread_pointer()).nth(drawn)
+    drawn.store(nth.wrapping_add(1), Ordering::Relaxed);
+    Random::of_seed(thread).nth(nth)
 }
 
 /// What shares are set by.

@@ -12,8 +12,8 @@ const BUCKETS: usize = 2048;
 /// Places of a bucket. What is looked at to find a waiter is in one cache line.
 const PLACES: usize = 4;
 
-/// A waiter goes into this bucket after its own at the most: room for 64 waiters of one address.
-const MOST_REACH: usize = 16;
+/// A waiter goes into this bucket after its own at the most: room for 256 waiters of one address.
+const MOST_REACH: usize = 63;
 
 /// No address: a place that is being filled.
 const FILLING: u64 = 1;
@@ -76,15 +76,12 @@ impl Drop for Waiting<'_> {
 /// What one is charged with who ends waits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Charge {
-    /// Those who waited and are known.
-    pub(super) waiters: u32,
-    /// How many waiters those of them stand for that nobody had answered for before.
-    pub(super) newly: u32,
-    /// How long they did for which nobody had answered, all of them together, with those that they
-    /// stand for.
+    /// Waits that nobody had answered for before, with those that they stand for: each wait counts
+    /// once, however many answer for a part of it.
+    pub(super) waits: u32,
+    /// How long it was for which nobody had answered, of all who wait, with those that they stand
+    /// for; 0 where nobody waits.
     pub(super) ns: u64,
-    /// There may be others who wait and are not known.
-    pub(super) is_of_some: bool,
     /// Where a waiter's call returns to; or what it waits for, as [`Wait::number`] has it.
     ///
     /// [`Wait::number`]: super::wait::Wait::number
@@ -149,10 +146,8 @@ impl Waiters {
             for (nth, place) in bucket.places.iter().enumerate() {
                 if let Some((ns, is_new)) = place.charge(address, now_ns) {
                     let one_of = bucket.one_of[nth].load(Ordering::Relaxed);
-                    charge.waiters += 1;
-                    charge.newly += u32::from(is_new) * one_of;
+                    charge.waits += u32::from(is_new) * one_of;
                     charge.ns += ns * u64::from(one_of);
-                    charge.is_of_some |= one_of > 1;
                     charge.caller = bucket.callers[nth].load(Ordering::Relaxed);
                 }
             }
@@ -165,17 +160,6 @@ impl Waiters {
         let home = Self::home(address);
         let reach = usize::from(self.reaches[home].load(Ordering::Relaxed));
         (home..=home + reach).map(|nth| &self.buckets()[nth % BUCKETS])
-    }
-}
-
-impl Charge {
-    /// How many waits the one ends who is charged, and is known to end so many. Where not all who
-    /// wait are known, each wait counts at the first one who answers for it.
-    pub(super) fn waits(self, ends: u32) -> u32 {
-        match self.is_of_some {
-            true => self.newly,
-            false => self.waiters.min(ends),
-        }
     }
 }
 
@@ -226,20 +210,14 @@ mod tests {
         second.begin(150);
         let of_other = waiters.enter(other, 1, 8).unwrap();
         of_other.begin(0);
-        let charge = |waiters, newly, ns, caller| Charge {
-            waiters,
-            newly,
-            ns,
-            is_of_some: false,
-            caller,
-        };
-        assert_eq!(waiters.charge(lock, 200), charge(2, 2, 100 + 50, 7));
+        let charge = |waits, ns, caller| Charge { waits, ns, caller };
+        assert_eq!(waiters.charge(lock, 200), charge(2, 100 + 50, 7));
         drop(first);
         // The second one waits on, and the next one answers for that.
-        assert_eq!(waiters.charge(lock, 230), charge(1, 0, 30, 7));
+        assert_eq!(waiters.charge(lock, 230), charge(0, 30, 7));
         drop(second);
         assert_eq!(waiters.charge(lock, 300), Charge::default());
-        assert_eq!(waiters.charge(other, 300), charge(1, 1, 300, 8));
+        assert_eq!(waiters.charge(other, 300), charge(1, 300, 8));
         drop(of_other);
     }
 
@@ -250,10 +228,10 @@ mod tests {
         one_of_ten.begin(100);
         assert!(waiters.has_any_at(0x1000) && !waiters.has_any_at(0x2000));
         let charge = waiters.charge(0x1000, 103);
-        assert_eq!((charge.waits(1), charge.ns), (10, 30));
+        assert_eq!((charge.waits, charge.ns), (10, 30));
         // The next one answers for more time of the same waits.
         let charge = waiters.charge(0x1000, 104);
-        assert_eq!((charge.waits(1), charge.ns), (0, 10));
+        assert_eq!((charge.waits, charge.ns), (0, 10));
         drop(one_of_ten);
         assert!(!waiters.has_any_at(0x1000));
     }
@@ -269,7 +247,7 @@ mod tests {
         all.iter().for_each(|waiting| waiting.begin(10));
         let charge = waiters.charge(0x1000, 15);
         assert_eq!(
-            (charge.waiters as usize, charge.ns as usize),
+            (charge.waits as usize, charge.ns as usize),
             (most, 5 * most)
         );
         drop(all);

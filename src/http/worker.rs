@@ -106,7 +106,7 @@ pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<std::thread:
     let thread = signal::with_signals_blocked(|| {
         Builder::new().name("sigprof-http".into()).spawn(move || {
             signal::unblock_profilers();
-            note_own();
+            let _own = note_own();
             work();
         })
     });

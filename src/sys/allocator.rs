@@ -37,7 +37,7 @@ pub(crate) fn giving_back<T: Send>(thread_name: &str, work: impl FnOnce() -> T +
     let ran = thread::scope(|scope| {
         let run = || {
             unblock_profilers();
-            note_own();
+            let _own = note_own();
             measured()
         };
         // Blocked before the thread exists, so that no signal of the host's can land on it.

@@ -22,6 +22,7 @@ const DT_JMPREL: u64 = 23;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 const DT_RELACOUNT: u64 = 0x6fff_fff9;
+const DT_VERNEED: u64 = 0x6fff_fffe;
 
 /// `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT` (System V ABI, AMD64 supplement, 4.4).
 #[cfg(target_arch = "x86_64")]
@@ -39,12 +40,14 @@ const HIDDEN: u16 = 0x8000;
 
 /// A word that the loader fills with a function's address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Slot {
+pub(super) struct Slot<'l> {
     /// Where it is, as a link-time address.
     pub(super) address: u64,
     /// Whether it may be filled at the first call only, and lead to the module's own resolver stub
     /// until then.
     pub(super) may_be_lazy: bool,
+    /// The version of the function that the module needs, where it names one.
+    pub(super) version: Option<&'l [u8]>,
 }
 
 /// Symbols and relocations of a module.
@@ -54,6 +57,8 @@ pub(super) struct Dynamic<'l> {
     names: &'l [u8],
     /// By symbol, where there are any.
     versions: Option<&'l [u8]>,
+    /// The versions that it needs of other modules.
+    needed: Option<&'l [u8]>,
     gnu_hash: Option<&'l [u8]>,
     hash: Option<&'l [u8]>,
     /// Of data, and of calls.
@@ -87,6 +92,7 @@ impl<'l> Dynamic<'l> {
             symbols: table(DT_SYMTAB)?,
             names: table(DT_STRTAB)?,
             versions: table(DT_VERSYM),
+            needed: table(DT_VERNEED),
             gnu_hash: table(DT_GNU_HASH),
             hash: table(DT_HASH),
             relocations: [data.unwrap_or_default(), calls.unwrap_or_default()],
@@ -98,7 +104,7 @@ impl<'l> Dynamic<'l> {
     pub(super) fn slots<T>(
         &self,
         find: impl Fn(&[u8]) -> Option<T>,
-    ) -> impl Iterator<Item = (T, Slot)> {
+    ) -> impl Iterator<Item = (T, Slot<'l>)> {
         let (data, call) = RELOCATIONS;
         let all = self
             .relocations
@@ -114,6 +120,7 @@ impl<'l> Dynamic<'l> {
             let slot = Slot {
                 address: word(relocation, 0)?,
                 may_be_lazy: kind == call,
+                version: self.needed_version(symbol),
             };
             Some((found, slot))
         })
@@ -185,14 +192,43 @@ impl<'l> Dynamic<'l> {
     }
 
     fn is_hidden(&self, symbol: usize) -> bool {
-        let version = self.versions.and_then(|all| all.get(symbol * 2..));
-        let version = version.and_then(|version| version.first_chunk());
-        version.is_some_and(|&version| u16::from_ne_bytes(version) & HIDDEN != 0)
+        self.version(symbol)
+            .is_some_and(|version| version & HIDDEN != 0)
+    }
+
+    fn version(&self, symbol: usize) -> Option<u16> {
+        quarter(self.versions?, symbol.checked_mul(2)?)
+    }
+
+    /// The version of a symbol that another module defines (Linux Standard Base, 10.7.4: entries of
+    /// files, each with entries of versions; all name the next one by its distance).
+    fn needed_version(&self, symbol: usize) -> Option<&'l [u8]> {
+        let version = self.version(symbol)? & !HIDDEN;
+        let needed = self.needed?;
+        let mut file_at = 0_usize;
+        loop {
+            let versions = quarter(needed, file_at.checked_add(2)?)?;
+            let mut version_at = file_at.checked_add(half(needed, file_at.checked_add(8)?)?)?;
+            for _ in 0..versions {
+                if quarter(needed, version_at.checked_add(6)?)? == version {
+                    return self.text(half(needed, version_at.checked_add(8)?)?);
+                }
+                version_at = version_at.checked_add(half(needed, version_at.checked_add(12)?)?)?;
+            }
+            match half(needed, file_at.checked_add(12)?)? {
+                0 => return None,
+                next => file_at = file_at.checked_add(next)?,
+            }
+        }
     }
 
     fn name(&self, symbol: usize) -> Option<&'l [u8]> {
-        let names = self.names.get(half(self.symbol(symbol)?, 0)?..)?;
-        Some(CStr::from_bytes_until_nul(names).ok()?.to_bytes())
+        self.text(half(self.symbol(symbol)?, 0)?)
+    }
+
+    fn text(&self, at: usize) -> Option<&'l [u8]> {
+        let text = self.names.get(at..)?;
+        Some(CStr::from_bytes_until_nul(text).ok()?.to_bytes())
     }
 
     fn symbol(&self, index: usize) -> Option<&'l [u8]> {
@@ -207,6 +243,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 
 fn half(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?) as usize)
+}
+
+fn quarter(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn gnu_hash(name: &[u8]) -> u32 {
@@ -258,6 +298,7 @@ mod tests {
             symbols: &symbols,
             names,
             versions: None,
+            needed: None,
             gnu_hash,
             hash,
             relocations: [&[], &[]],

@@ -55,6 +55,8 @@ pub(crate) struct Replacement {
     /// Its address, as [`definition`] has it.
     pub(crate) function: usize,
     pub(crate) stand_in: usize,
+    /// The version by which another function has that name; empty, where none has.
+    pub(crate) other_version: &'static [u8],
 }
 
 impl Replacement {
@@ -79,6 +81,20 @@ pub(crate) fn definition(name: &[u8]) -> Option<usize> {
         found.is_none()
     });
     found
+}
+
+/// Whether two functions are of the same module.
+#[cfg(feature = "contention")]
+pub(crate) fn are_of_one_module(a: usize, b: usize) -> bool {
+    let mut are = false;
+    iterate(&mut |info| {
+        // SAFETY: as above.
+        if let Some(image) = unsafe { Image::new(info) } {
+            are = image.has_code_at(a as u64) && image.has_code_at(b as u64);
+        }
+        !are
+    });
+    are
 }
 
 /// Numbers the walks; 0 is none.
@@ -159,8 +175,10 @@ fn slots<'r>(
         let what = all.iter().find(|what| what.name == name)?;
         what.is_for(dynamic).then_some(what)
     };
-    let placed = |(what, slot): (&'r Replacement, Slot)| {
-        Some((what, (image.slot(slot.address)?, slot.may_be_lazy)))
+    let placed = |(what, slot): (&'r Replacement, Slot<'_>)| {
+        let is_other = slot.version == Some(what.other_version);
+        let address = image.slot(slot.address)?;
+        (!is_other).then_some((what, (address, slot.may_be_lazy)))
     };
     dynamic.slots(find).filter_map(placed)
 }
@@ -350,6 +368,7 @@ mod tests {
             name: b"a_function_that_nobody_has",
             function: 1,
             stand_in: 2,
+            other_version: b"",
         };
         let outcome = replace(&[what], Generation::default(), &Maps::default());
         assert_eq!(outcome, None);

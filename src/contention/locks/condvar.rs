@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::super::at_lock::{Ends, does_any_wait};
+use super::super::at_lock::may_any_wait;
 use super::super::wait::Wait;
 use super::{MutexGuard, contended, let_go};
 
@@ -36,25 +36,25 @@ impl Condvar {
         ptr::from_ref(self).addr()
     }
 
+    /// Does what ends waits, and has the calling thread answer for them.
     #[inline]
-    fn before_notify(&self, ends: Ends) {
-        if does_any_wait(Wait::Condvar) {
-            let_go(self.address(), Wait::Condvar, ends);
+    fn notifying<T>(&self, notify: impl FnOnce(&parking_lot::Condvar) -> T) -> T {
+        match may_any_wait(self.address(), Wait::Condvar) {
+            true => let_go(self.address(), Wait::Condvar, || notify(&self.0)),
+            false => notify(&self.0),
         }
     }
 
     /// Wakes one of the threads that wait. Whether there was one.
     #[inline]
     pub fn notify_one(&self) -> bool {
-        self.before_notify(Ends::One);
-        self.0.notify_one()
+        self.notifying(parking_lot::Condvar::notify_one)
     }
 
     /// Wakes all threads that wait. How many there were.
     #[inline]
     pub fn notify_all(&self) -> usize {
-        self.before_notify(Ends::All);
-        self.0.notify_all()
+        self.notifying(parking_lot::Condvar::notify_all)
     }
 
     /// Waits to be notified, with the mutex unlocked meanwhile.
@@ -165,7 +165,8 @@ impl Condvar {
     ) -> R {
         // SAFETY: the guard is borrowed until the mutex is locked again.
         let mutex = unsafe { MutexGuard::mutex(guard).raw() };
-        mutex.before_unlock();
+        // It is unlocked within the wait, and answered for now.
+        mutex.unlocking(|_| ());
         // SAFETY: the thread has the mutex, as the guard says, and still has it once this guard is
         // not there any more, which is not dropped.
         let mut inner = ManuallyDrop::new(unsafe { mutex.inner.make_guard_unchecked() });

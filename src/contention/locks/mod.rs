@@ -15,7 +15,7 @@ pub use rwlock::{
     RwLockUpgradableReadGuard, RwLockWriteGuard,
 };
 
-use super::at_lock::{Ends, charge, timed};
+use super::at_lock::{charge, timed};
 use super::wait::Wait;
 
 /// Waits for a lock that could not be had at once. Not inlined, as its frame is where the stack
@@ -26,9 +26,14 @@ fn contended<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
     timed(lock, wait, work)
 }
 
-/// Answers for others that have waited for a lock, which is about to be let go. Not inlined either.
+/// Lets go of a lock that others may wait for, and answers for that. Not inlined either.
 #[cold]
 #[inline(never)]
-fn let_go(lock: usize, wait: Wait, ends: Ends) {
-    charge(lock, wait, ends);
+fn let_go<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
+    let charged = charge(lock, wait);
+    let answer = work();
+    if let Some(charged) = charged {
+        charged.record();
+    }
+    answer
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, RawMutex as _, RawMutexFair, RawMutexTimed};
 
-use super::super::at_lock::{Ends, does_any_wait};
+use super::super::at_lock::may_any_wait;
 use super::super::wait::Wait;
 use super::{contended, let_go};
 
@@ -43,11 +43,13 @@ impl RawMutex {
         ptr::from_ref(self).addr()
     }
 
-    /// Has the calling thread answer for those who wait, before it unlocks.
+    /// Does what unlocks, and has the calling thread answer for those who wait.
     #[inline(always)]
-    pub(super) fn before_unlock(&self) {
-        if does_any_wait(Wait::Mutex) {
-            let_go(self.address(), Wait::Mutex, Ends::One);
+    pub(super) fn unlocking<T>(&self, unlock: impl FnOnce(&parking_lot::RawMutex) -> T) -> T {
+        let address = self.address();
+        match may_any_wait(address, Wait::Mutex) {
+            true => let_go(address, Wait::Mutex, || unlock(self.raw())),
+            false => unlock(self.raw()),
         }
     }
 }
@@ -74,9 +76,8 @@ unsafe impl lock_api::RawMutex for RawMutex {
 
     #[inline]
     unsafe fn unlock(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.raw().unlock() }
+        self.unlocking(|raw| unsafe { raw.unlock() });
     }
 
     #[inline]
@@ -89,16 +90,14 @@ unsafe impl lock_api::RawMutex for RawMutex {
 unsafe impl RawMutexFair for RawMutex {
     #[inline]
     unsafe fn unlock_fair(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.raw().unlock_fair() }
+        self.unlocking(|raw| unsafe { raw.unlock_fair() });
     }
 
     #[inline]
     unsafe fn bump(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.raw().bump() }
+        self.unlocking(|raw| unsafe { raw.bump() });
     }
 }
 

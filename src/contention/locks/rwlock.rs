@@ -10,7 +10,7 @@ use parking_lot::lock_api::{
     RawRwLockUpgradeFair, RawRwLockUpgradeTimed,
 };
 
-use super::super::at_lock::{Ends, does_any_wait};
+use super::super::at_lock::may_any_wait;
 use super::super::wait::Wait;
 use super::{contended, let_go};
 
@@ -43,11 +43,13 @@ impl RawRwLock {
         contended(ptr::from_ref(self).addr(), Wait::RwLock, || work(&self.0))
     }
 
-    /// Has the calling thread answer for those who wait, before it lets the lock go, or a part.
+    /// Does what lets the lock go, or a part, and has the calling thread answer for those who wait.
     #[inline(always)]
-    fn before_unlock(&self) {
-        if does_any_wait(Wait::RwLock) {
-            let_go(ptr::from_ref(self).addr(), Wait::RwLock, Ends::Unknown);
+    fn unlocking(&self, unlock: impl FnOnce(&parking_lot::RawRwLock)) {
+        let address = ptr::from_ref(self).addr();
+        match may_any_wait(address, Wait::RwLock) {
+            true => let_go(address, Wait::RwLock, || unlock(&self.0)),
+            false => unlock(&self.0),
         }
     }
 }
@@ -72,9 +74,8 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.unlock_shared() }
+        self.unlocking(|raw| unsafe { raw.unlock_shared() });
     }
 
     #[inline]
@@ -91,9 +92,8 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
 
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.unlock_exclusive() }
+        self.unlocking(|raw| unsafe { raw.unlock_exclusive() });
     }
 
     #[inline]
@@ -111,30 +111,26 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
 unsafe impl RawRwLockFair for RawRwLock {
     #[inline]
     unsafe fn unlock_shared_fair(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.unlock_shared_fair() }
+        self.unlocking(|raw| unsafe { raw.unlock_shared_fair() });
     }
 
     #[inline]
     unsafe fn unlock_exclusive_fair(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.unlock_exclusive_fair() }
+        self.unlocking(|raw| unsafe { raw.unlock_exclusive_fair() });
     }
 
     #[inline]
     unsafe fn bump_shared(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.bump_shared() }
+        self.unlocking(|raw| unsafe { raw.bump_shared() });
     }
 
     #[inline]
     unsafe fn bump_exclusive(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.bump_exclusive() }
+        self.unlocking(|raw| unsafe { raw.bump_exclusive() });
     }
 }
 
@@ -142,9 +138,8 @@ unsafe impl RawRwLockFair for RawRwLock {
 unsafe impl RawRwLockDowngrade for RawRwLock {
     #[inline]
     unsafe fn downgrade(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.downgrade() }
+        self.unlocking(|raw| unsafe { raw.downgrade() });
     }
 }
 
@@ -220,9 +215,8 @@ unsafe impl RawRwLockUpgrade for RawRwLock {
 
     #[inline]
     unsafe fn unlock_upgradable(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.unlock_upgradable() }
+        self.unlocking(|raw| unsafe { raw.unlock_upgradable() });
     }
 
     #[inline]
@@ -246,16 +240,14 @@ unsafe impl RawRwLockUpgrade for RawRwLock {
 unsafe impl RawRwLockUpgradeFair for RawRwLock {
     #[inline]
     unsafe fn unlock_upgradable_fair(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.unlock_upgradable_fair() }
+        self.unlocking(|raw| unsafe { raw.unlock_upgradable_fair() });
     }
 
     #[inline]
     unsafe fn bump_upgradable(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.bump_upgradable() }
+        self.unlocking(|raw| unsafe { raw.bump_upgradable() });
     }
 }
 
@@ -263,16 +255,14 @@ unsafe impl RawRwLockUpgradeFair for RawRwLock {
 unsafe impl RawRwLockUpgradeDowngrade for RawRwLock {
     #[inline]
     unsafe fn downgrade_upgradable(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.downgrade_upgradable() }
+        self.unlocking(|raw| unsafe { raw.downgrade_upgradable() });
     }
 
     #[inline]
     unsafe fn downgrade_to_upgradable(&self) {
-        self.before_unlock();
         // SAFETY: the caller's contract.
-        unsafe { self.0.downgrade_to_upgradable() }
+        self.unlocking(|raw| unsafe { raw.downgrade_to_upgradable() });
     }
 }
 

@@ -1,6 +1,7 @@
 //! What stands in for functions of the C library while the process is watched: those through which
 //! threads wait for each other.
 
+mod objects;
 mod pthread;
 mod syscall;
 
@@ -16,6 +17,15 @@ struct StandIn {
     /// The real one: set before any word leads to the stand-in, and never cleared.
     real: &'static AtomicPtr<()>,
     address: usize,
+    /// What tries where the real one waits.
+    attempt: Option<Attempt>,
+}
+
+/// A function of the C library that tries something.
+struct Attempt {
+    name: &'static str,
+    /// Null where it is not one with the real function that waits.
+    function: &'static AtomicPtr<()>,
 }
 
 impl StandIn {
@@ -29,6 +39,11 @@ impl StandIn {
             name: self.name.as_bytes(),
             function,
             stand_in: self.address,
+            // Condition variables of another layout, of programs older than glibc 2.3.2.
+            other_version: match self.name.starts_with("pthread_cond_") {
+                true => b"GLIBC_2.2.5",
+                false => b"",
+            },
         })
     }
 }
@@ -51,6 +66,17 @@ pub(super) fn put_in(generation: Generation, maps: &Maps) -> Option<Outcome> {
     for stand_in in all() {
         // A function that this C library does not have, nobody calls.
         if let Some(function) = stand_in.definition() {
+            if let Some(Attempt {
+                name,
+                function: found,
+            }) = &stand_in.attempt
+            {
+                // Where another library defines one of the two, a lock checker for instance, what is
+                // tried would be unknown to it.
+                let attempt = got::definition(name.as_bytes())
+                    .filter(|&attempt| got::are_of_one_module(attempt, function));
+                found.store(attempt.unwrap_or(0) as *mut (), Ordering::Relaxed);
+            }
             stand_in.real.store(function as *mut (), Ordering::Release);
             replacements.extend(stand_in.replacement());
         }

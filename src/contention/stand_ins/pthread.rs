@@ -1,7 +1,8 @@
 //! What stands in for the locks of the C library, which wait through its own system calls.
 //!
 //! A lock is tried first, by the function that is there for it; one that can be had is had by that,
-//! and its thread has not waited. What a stand-in answers is what the real function would.
+//! and its thread has not waited. Where that function would not do what the real one does, the real
+//! one is called: what a stand-in answers is what the real function would.
 //!
 //! Waits for a condition variable and for a semaphore can end with the thread, which is cancelled:
 //! it unwinds through the stand-in, and a cleanup handler takes back what that has noted. So the
@@ -12,8 +13,9 @@ use std::mem::{ManuallyDrop, MaybeUninit, transmute};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::StandIn;
-use crate::contention::at_lock::{Ends, Entered, charge, record_wait};
+use super::objects::{Until, can_be_tried, is_held, may_release};
+use super::{Attempt, StandIn};
+use crate::contention::at_lock::{Entered, charge, may_any_wait, record_wait};
 use crate::contention::recorder::Recorder;
 use crate::contention::wait::Wait;
 use crate::sys::signal::ErrnoGuard;
@@ -27,13 +29,9 @@ struct Arguments([usize; 4]);
 type Function = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> c_int;
 
 /// A function that tries what another one waits for.
-type Attempt = unsafe extern "C" fn(lock: usize) -> c_int;
+type Try = unsafe extern "C" fn(lock: usize) -> c_int;
 
 unsafe extern "C" {
-    fn pthread_mutex_trylock(lock: usize) -> c_int;
-    fn pthread_rwlock_tryrdlock(lock: usize) -> c_int;
-    fn pthread_rwlock_trywrlock(lock: usize) -> c_int;
-    fn sem_trywait(semaphore: usize) -> c_int;
     fn _pthread_cleanup_push(
         buffer: *mut MaybeUninit<CleanupBuffer>,
         routine: unsafe extern "C" fn(*mut c_void),
@@ -51,12 +49,14 @@ unsafe extern "C-unwind" {
 type CleanupBuffer = [usize; 4];
 
 macro_rules! stand_ins {
-    ($($name:ident: $does:ident($($how:expr),+);)+) => {
+    ($($name:ident: $does:ident($($how:expr),*) $(, $attempt:literal)?;)+) => {
         $(
             mod $name {
                 use super::*;
 
                 pub(super) static REAL: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+                /// Null where there is none.
+                pub(super) static TRY: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
                 /// *Async-signal-safe* where the real one is.
                 pub(super) unsafe extern "C-unwind" fn stand_in(
@@ -66,11 +66,14 @@ macro_rules! stand_ins {
                     c: usize,
                 ) -> c_int {
                     // SAFETY: a word leads here only once the real function is known, and what is
-                    // passed to that is the caller's.
+                    // passed to that is the caller's. Both are functions of these kinds, or null.
                     unsafe {
                         let real = REAL.load(Ordering::Acquire);
-                        let real = transmute::<*mut (), Function>(real);
-                        $does(real, Arguments([lock, a, b, c]), $($how),+)
+                        let functions = Functions {
+                            real: transmute::<*mut (), Function>(real),
+                            attempt: transmute::<*mut (), Option<Try>>(TRY.load(Ordering::Relaxed)),
+                        };
+                        $does(functions, Arguments([lock, a, b, c]), $($how),*)
                     }
                 }
             }
@@ -82,33 +85,45 @@ macro_rules! stand_ins {
                     name: stringify!($name),
                     real: &$name::REAL,
                     address: $name::stand_in as Function as usize,
+                    attempt: None$(.or(Some(Attempt {
+                        name: $attempt,
+                        function: &$name::TRY,
+                    })))?,
                 },
             )+]
         }
     };
 }
 
+/// What a stand-in calls.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Functions {
+    real: Function,
+    attempt: Option<Try>,
+}
+
 stand_ins! {
-    pthread_mutex_lock: lock(pthread_mutex_trylock, Wait::Mutex);
-    pthread_mutex_timedlock: lock(pthread_mutex_trylock, Wait::Mutex);
-    pthread_mutex_clocklock: lock(pthread_mutex_trylock, Wait::Mutex);
-    pthread_mutex_unlock: release(Wait::Mutex, Ends::One);
-    pthread_rwlock_rdlock: lock(pthread_rwlock_tryrdlock, Wait::RwLock);
-    pthread_rwlock_timedrdlock: lock(pthread_rwlock_tryrdlock, Wait::RwLock);
-    pthread_rwlock_clockrdlock: lock(pthread_rwlock_tryrdlock, Wait::RwLock);
-    pthread_rwlock_wrlock: lock(pthread_rwlock_trywrlock, Wait::RwLock);
-    pthread_rwlock_timedwrlock: lock(pthread_rwlock_trywrlock, Wait::RwLock);
-    pthread_rwlock_clockwrlock: lock(pthread_rwlock_trywrlock, Wait::RwLock);
-    pthread_rwlock_unlock: release(Wait::RwLock, Ends::Unknown);
+    pthread_mutex_lock: lock(Wait::Mutex, Until::Ever), "pthread_mutex_trylock";
+    pthread_mutex_timedlock: lock(Wait::Mutex, Until::Ever), "pthread_mutex_trylock";
+    pthread_mutex_clocklock: lock(Wait::Mutex, Until::OfClock), "pthread_mutex_trylock";
+    pthread_mutex_unlock: release(Wait::Mutex);
+    pthread_rwlock_rdlock: lock(Wait::RwLock, Until::Ever), "pthread_rwlock_tryrdlock";
+    pthread_rwlock_timedrdlock: lock(Wait::RwLock, Until::Time), "pthread_rwlock_tryrdlock";
+    pthread_rwlock_clockrdlock: lock(Wait::RwLock, Until::TimeOfClock), "pthread_rwlock_tryrdlock";
+    pthread_rwlock_wrlock: lock(Wait::RwLock, Until::Ever), "pthread_rwlock_trywrlock";
+    pthread_rwlock_timedwrlock: lock(Wait::RwLock, Until::Time), "pthread_rwlock_trywrlock";
+    pthread_rwlock_clockwrlock: lock(Wait::RwLock, Until::TimeOfClock), "pthread_rwlock_trywrlock";
+    pthread_rwlock_unlock: release(Wait::RwLock);
     pthread_cond_wait: wait_on(Wait::Condvar);
     pthread_cond_timedwait: wait_on(Wait::Condvar);
     pthread_cond_clockwait: wait_on(Wait::Condvar);
-    pthread_cond_signal: release(Wait::Condvar, Ends::One);
-    pthread_cond_broadcast: release(Wait::Condvar, Ends::All);
-    sem_wait: take(Wait::Semaphore);
-    sem_timedwait: take(Wait::Semaphore);
-    sem_clockwait: take(Wait::Semaphore);
-    sem_post: release(Wait::Semaphore, Ends::One);
+    pthread_cond_signal: release(Wait::Condvar);
+    pthread_cond_broadcast: release(Wait::Condvar);
+    sem_wait: take(Wait::Semaphore, Until::Ever), "sem_trywait";
+    sem_timedwait: take(Wait::Semaphore, Until::Time), "sem_trywait";
+    sem_clockwait: take(Wait::Semaphore, Until::TimeOfClock), "sem_trywait";
+    sem_post: release(Wait::Semaphore);
 }
 
 /// Takes a lock; and records it if it has waited.
@@ -116,14 +131,20 @@ stand_ins! {
 /// Inlined, as all of these are, so that the stack begins with the frame of the stand-in.
 #[inline(always)]
 unsafe extern "C-unwind" fn lock(
-    real: Function,
+    Functions { real, attempt }: Functions,
     arguments: Arguments,
-    attempt: Attempt,
     wait: Wait,
+    until: Until,
 ) -> c_int {
+    let Arguments([lock, a, b, c]) = arguments;
     // SAFETY: the caller's own call.
     unsafe {
-        match attempt(arguments.0[0]) {
+        let answer = match attempt.filter(|_| can_be_tried(lock, wait) && until.is_valid(a, b)) {
+            Some(attempt) => attempt(lock),
+            None if is_held(lock, wait) => libc::EBUSY,
+            None => real(lock, a, b, c),
+        };
+        match answer {
             libc::EBUSY => timed(real, arguments, wait),
             answer => answer,
         }
@@ -132,12 +153,24 @@ unsafe extern "C-unwind" fn lock(
 
 /// Takes a semaphore.
 #[inline(always)]
-unsafe extern "C-unwind" fn take(real: Function, arguments: Arguments, wait: Wait) -> c_int {
+unsafe extern "C-unwind" fn take(
+    Functions { real, attempt }: Functions,
+    arguments: Arguments,
+    wait: Wait,
+    until: Until,
+) -> c_int {
+    let Arguments([semaphore, a, b, c]) = arguments;
     // SAFETY: the caller's own call. It is a point of cancellation whether or not it waits.
     unsafe {
+        let Some(attempt) = attempt.filter(|_| until.is_valid(a, b)) else {
+            return match is_held(semaphore, wait) {
+                true => timed(real, arguments, wait),
+                false => real(semaphore, a, b, c),
+            };
+        };
         pthread_testcancel();
         let errno = ErrnoGuard::new();
-        let answer = sem_trywait(arguments.0[0]);
+        let answer = attempt(semaphore);
         drop(errno);
         match answer {
             0 => 0,
@@ -148,24 +181,38 @@ unsafe extern "C-unwind" fn take(real: Function, arguments: Arguments, wait: Wai
 
 /// Waits on a condition variable, and lets go of a mutex meanwhile.
 #[inline(always)]
-unsafe extern "C-unwind" fn wait_on(real: Function, arguments: Arguments, wait: Wait) -> c_int {
-    let mutex = arguments.0[1];
-    charge(mutex, Wait::Mutex, Ends::One);
+unsafe extern "C-unwind" fn wait_on(
+    functions: Functions,
+    arguments: Arguments,
+    wait: Wait,
+) -> c_int {
+    // Recorded before it is let go, which is within the wait.
+    if let Some(charged) = charge(arguments.0[1], Wait::Mutex) {
+        charged.record();
+    }
     // SAFETY: the caller's own call.
-    unsafe { timed(real, arguments, wait) }
+    unsafe { timed(functions.real, arguments, wait) }
 }
 
 /// Lets go of a lock, or ends waits for another reason.
 #[inline(always)]
 unsafe extern "C-unwind" fn release(
-    real: Function,
+    functions: Functions,
     Arguments([lock, a, b, c]): Arguments,
     wait: Wait,
-    ends: Ends,
 ) -> c_int {
-    charge(lock, wait, ends);
-    // SAFETY: the caller's own call.
-    unsafe { real(lock, a, b, c) }
+    // SAFETY: the caller's own calls.
+    unsafe {
+        if !may_any_wait(lock, wait) || !may_release(lock, wait) {
+            return (functions.real)(lock, a, b, c);
+        }
+        let charged = charge(lock, wait);
+        let answer = (functions.real)(lock, a, b, c);
+        if let (Some(charged), 0) = (charged, answer) {
+            charged.record();
+        }
+        answer
+    }
 }
 
 /// Makes a call that waits, and records it.
@@ -190,6 +237,7 @@ unsafe extern "C-unwind" fn timed(
     let answer = unsafe { real(lock, a, b, c) };
     timed.end();
     let errno = ErrnoGuard::new();
+    let is_known = entered.is_known();
     // SAFETY: the handler that was put on, which is run.
     unsafe { _pthread_cleanup_pop(&raw mut buffer, 1) };
     // Semaphores answer as system calls do.
@@ -202,6 +250,9 @@ unsafe extern "C-unwind" fn timed(
         libc::EINVAL | libc::EDEADLK | libc::EAGAIN | libc::EPERM
     );
     if has_waited {
+        if !is_known {
+            timed.lose_holder();
+        }
         record_wait(timed, wait);
     }
     answer

@@ -29,6 +29,7 @@ pub(super) fn stand_in() -> StandIn {
         name: "syscall",
         real: &REAL,
         address: syscall as *const () as usize,
+        attempt: None,
     }
 }
 
@@ -118,7 +119,10 @@ impl Operation {
     fn of(operation: libc::c_long) -> Self {
         const OPTIONS: libc::c_int = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
         match operation as libc::c_int & !OPTIONS {
-            libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI => Self::Wait,
+            libc::FUTEX_WAIT
+            | libc::FUTEX_WAIT_BITSET
+            | libc::FUTEX_LOCK_PI
+            | libc::FUTEX_LOCK_PI2 => Self::Wait,
             libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => Self::Wake,
             _ => Self::Other,
         }
@@ -145,10 +149,14 @@ unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64
     timed.end();
     // Kept as the system call has left it.
     let errno = ErrnoGuard::new();
+    let is_known = waiting.is_some();
     drop(waiting);
     // The word was not what the caller had seen: it did not wait.
     if result == -1 && errno.value() == libc::EAGAIN {
         return result;
+    }
+    if !is_known {
+        timed.lose_holder();
     }
     if let Some(sample) = timed.sample(caller) {
         sample.record(Registers::here());
@@ -171,7 +179,7 @@ unsafe fn wake(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6]) -> libc::c_
     // SAFETY: the caller's own call.
     let woken = unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
     if let (Some((recorder, charge)), 1..) = (charged, woken)
-        && let Some(sample) = recorder.answer(charge, woken as u32)
+        && let Some(sample) = recorder.answer(charge)
     {
         sample.record(Registers::here());
     }

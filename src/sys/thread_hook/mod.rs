@@ -221,6 +221,7 @@ fn replacement(function: usize) -> Replacement {
         name: NAME,
         function,
         stand_in: (create as Create) as usize,
+        other_version: b"",
     }
 }
 
