@@ -1,6 +1,7 @@
 //! What watching locks costs: a lock that is free, a wait that is recorded, and programs that do
 //! and do not contend. Each is measured in turn with what it is compared with, in one process;
-//! figures are medians. Arguments choose: `free`, `wait`, `calm`, `busy`.
+//! figures are medians. And what is told of a lock that is waited for more often than waits can be
+//! timed. Arguments choose: `free`, `wait`, `calm`, `busy`, `truth`.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -38,11 +39,12 @@ const LEAST: Amount = Amount {
 /// What is measured, by the argument that chooses it.
 type Part = (&'static str, fn(&Amount));
 
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
     ("free", free_locks),
     ("wait", recorded_waits),
     ("calm", calm_programs),
     ("busy", busy_programs),
+    ("truth", sampled_delays),
 ];
 
 fn main() {
@@ -374,6 +376,93 @@ fn handed_over<G>(
         }
     });
 }
+
+/// Two threads that lock and unlock one lock all the time, whose waits are sampled: the delay that
+/// is told beside what the threads measure by clocks around each call. These measure more: each
+/// call is in it, and reading the clock.
+fn sampled_delays(amount: &Amount) {
+    /// Turns of a spin with the lock.
+    const HELD: u32 = 400;
+    let own = contention::Mutex::new(());
+    told("one contention::Mutex", amount, HELD, || own.lock(), drop);
+    let parking_lot = parking_lot::Mutex::new(());
+    told(
+        "one parking_lot::Mutex",
+        amount,
+        HELD,
+        || parking_lot.lock(),
+        drop,
+    );
+    let pthread = Pthread::new();
+    let lock = || pthread.lock();
+    told("one pthread_mutex_t", amount, HELD, lock, |()| {
+        pthread.unlock()
+    });
+}
+
+fn told<G>(
+    what: &str,
+    amount: &Amount,
+    held: u32,
+    lock: impl Fn() -> G + Sync,
+    unlock: impl Fn(G) + Sync,
+) {
+    const PARTS: u32 = 11;
+    let is_over = AtomicBool::new(false);
+    let (calls, measured) = (AtomicU64::new(0), AtomicU64::new(0));
+    let totals = || {
+        let of = |profile: sigprof::Result<sigprof::Profile>| {
+            profile.map_or([0; 2], |profile| [profile.total(0), profile.total(1)])
+        };
+        let [waits, delay] = of(contention::all_waits());
+        let [_, of_holders] = of(contention::holders());
+        [
+            waits,
+            delay,
+            of_holders,
+            calls.load(Ordering::Relaxed) as i64,
+        ]
+        .map(|count| count as f64)
+    };
+    let watch = contention::watch_process().unwrap();
+    let parts = std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&is_over);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let begin = Instant::now();
+                    let guard = lock();
+                    let ns = begin.elapsed().as_nanos() as u64;
+                    (0..held).for_each(|_| std::hint::spin_loop());
+                    unlock(guard);
+                    measured.fetch_add(ns, Ordering::Relaxed);
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Shares are set by what has come before.
+        std::thread::sleep(amount.phase * 5);
+        (0..amount.pairs.min(PARTS))
+            .map(|_| {
+                let (before, begin) = (totals(), measured.load(Ordering::Relaxed));
+                std::thread::sleep(amount.phase * 10);
+                let (after, end) = (totals(), measured.load(Ordering::Relaxed));
+                let [waits, delay, of_holders, calls] =
+                    std::array::from_fn(|nth| after[nth] - before[nth]);
+                let own = (end - begin) as f64;
+                [waits / calls, delay / own, of_holders / own]
+            })
+            .collect::<Vec<_>>()
+    });
+    drop(watch);
+    let [waits, delay, of_holders] =
+        [0, 1, 2].map(|nth| median(parts.iter().map(|part| part[nth] * 100.0).collect()));
+    println!(
+        "{what}, of whose waits some are timed: {delay:.0} % of the delay that its threads \
+         measure, {of_holders:.0} % by holders; {waits:.1} % of the calls have waited"
+    );
+}
+
 /// A mutex of the C library.
 struct Pthread(UnsafeCell<libc::pthread_mutex_t>);
 

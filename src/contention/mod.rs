@@ -51,6 +51,7 @@ mod counted;
 mod environment;
 mod guard;
 mod locks;
+mod looks;
 mod pace;
 mod rates;
 mod recorder;

@@ -4,10 +4,9 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::at_lock::is_timed;
 use super::pace::Pace;
 use super::sampling::{self, Waits};
-use super::shares::Shares;
+use super::shares::{Group, Shares, is_drawn};
 use super::waiters::{Charge, Waiters, Waiting};
 use crate::capture::Capture;
 use crate::ring::{RecordWriter, Role, WaitWriter};
@@ -17,6 +16,7 @@ use crate::sys::own_threads::is_own;
 use crate::sys::per_process::PerProcess;
 use crate::sys::signal::ErrnoGuard;
 use crate::sys::thread::thread_pointer;
+use crate::sys::thread_set::ThreadSet;
 
 /// A forked child is not watched.
 static RECORDER: PerProcess<Recorder> = PerProcess::new();
@@ -38,6 +38,8 @@ pub(super) struct Recorder {
     pub(super) shares: Shares,
     /// Those who wait now.
     pub(super) waiters: Waiters,
+    /// Threads in waits for locks of which more is known than of a futex.
+    pub(super) in_waits: ThreadSet,
     is_watched: AtomicBool,
     /// By [`Role`].
     lost: [Lost; 2],
@@ -53,7 +55,8 @@ struct Lost {
     timed: AtomicU64,
 }
 
-/// A wait of the calling thread that is timed, and stands for so many.
+/// A wait of the calling thread, which may be entered, and timed: [`Shares`] says why one and the
+/// other.
 ///
 /// What is done for it is done before it begins and after it has ended: where it is short, that
 /// takes longer.
@@ -61,7 +64,12 @@ struct Lost {
 #[repr(C)]
 pub(super) struct Timed {
     recorder: &'static Recorder,
+    group: &'static Group,
     one_of: u32,
+    is_entered: bool,
+    is_timed: bool,
+    /// Whether its holder is lost, where it is entered.
+    is_holder_lost: bool,
     begin_ns: u64,
     end_ns: u64,
 }
@@ -79,8 +87,14 @@ pub(super) struct Sample {
 }
 
 impl Timed {
+    /// Whether the wait is entered: whoever ends it shall know of it. *Async-signal-safe.*
+    #[inline(always)]
+    pub(super) fn is_entered(&self) -> bool {
+        self.is_entered
+    }
+
     /// Has the waiter be known to whoever ends its wait for what is at an address; `caller` is as
-    /// in [`Charge::caller`]. *Async-signal-safe.*
+    /// in [`Charge::caller`]. Where there is no room, its holder is lost. *Async-signal-safe.*
     pub(super) fn enter(&self, address: u64, caller: u64) -> Option<Waiting<'static>> {
         self.recorder.waiters.enter(address, self.one_of, caller)
     }
@@ -96,37 +110,49 @@ impl Timed {
 
     /// The wait is over. *Async-signal-safe.*
     #[inline(always)]
-    pub(super) fn end(&mut self) {
-        self.end_ns = now_ns();
+    pub(super) fn end(&mut self, waiting: Option<&Waiting<'static>>) {
+        // Only now: those that are not timed shall be as long.
+        self.is_timed = is_drawn(self.one_of);
+        if self.is_timed || self.is_entered {
+            self.end_ns = now_ns();
+        }
+        if self.is_entered {
+            let was_answered = waiting.is_some_and(Waiting::end);
+            // Where holders look before they let go, the one who has not answered is not known.
+            self.is_holder_lost = waiting.is_none() || (self.one_of > 1 && !was_answered);
+        }
+        if self.is_timed {
+            self.group.note_drawn();
+        }
     }
 
-    /// Nobody could be charged with it: too many wait. *Async-signal-safe.*
-    #[cold]
-    pub(super) fn lose_holder(&self) {
-        let Self {
-            one_of,
-            begin_ns,
-            end_ns,
-            ..
-        } = *self;
-        let waits = Waits {
-            count: one_of.into(),
-            ns: end_ns.saturating_sub(begin_ns) * u64::from(one_of),
-        };
-        // No stack would have been recorded, which the pace is about.
-        self.recorder.lose(Role::Holder, waits, 0.0);
+    fn ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
     }
 
     /// What is to be recorded of it. *Async-signal-safe.*
+    #[inline(always)]
     pub(super) fn sample(self, caller: u64) -> Option<Sample> {
-        let Self {
-            recorder,
-            one_of,
-            begin_ns,
-            end_ns,
-        } = self;
-        let ns = end_ns.saturating_sub(begin_ns) * u64::from(one_of);
-        recorder.sample(Role::Waiter, one_of, ns, caller, end_ns)
+        if self.is_entered {
+            self.note_entered();
+        }
+        self.is_timed.then(|| {
+            self.group.note_timed(self.ns());
+            let ns = self.ns() * u64::from(self.one_of);
+            (self.recorder).sample(Role::Waiter, self.one_of, ns, caller, self.end_ns)
+        })?
+    }
+
+    fn note_entered(&self) {
+        self.group.note_entered(self.ns());
+        if self.is_holder_lost {
+            let waits = Waits {
+                count: self.one_of.into(),
+                ns: self.group.weighted(self.ns(), self.one_of),
+            };
+            // No stack would have been recorded, which the pace is about.
+            self.recorder.lose(Role::Holder, waits, 0.0);
+        }
     }
 }
 
@@ -152,6 +178,7 @@ impl Recorder {
             pace: Pace::new(),
             shares: Shares::new(),
             waiters: Waiters::new()?,
+            in_waits: ThreadSet::default(),
             is_watched: AtomicBool::new(false),
             lost: Default::default(),
         };
@@ -161,7 +188,9 @@ impl Recorder {
     /// That of this process, if it is watched, and the calling thread is not one of the profiler's
     /// own, or in a wait that is timed already. *Async-signal-safe.*
     pub(super) fn of_watched() -> Option<&'static Self> {
-        Self::get().filter(|recorder| recorder.is_watched() && !is_own() && !is_timed())
+        Self::get().filter(|recorder| {
+            recorder.is_watched() && !is_own() && !recorder.in_waits.has_caller()
+        })
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -181,25 +210,35 @@ impl Recorder {
         (Waits { count, ns }, timed)
     }
 
-    /// A wait of the calling thread for what is at an address, if it is one that is timed. It is
-    /// about to begin. *Async-signal-safe.*
-    pub(super) fn time(&'static self, address: u64) -> Option<Timed> {
-        Some(Timed {
+    /// A wait of the calling thread for what is at an address, which is about to begin.
+    /// *Async-signal-safe.*
+    #[inline(always)]
+    pub(super) fn time(&'static self, address: u64) -> Timed {
+        let group = self.shares.group(address);
+        let one_of = group.one_of();
+        Timed {
             recorder: self,
-            one_of: self.shares.one_of(address)?,
+            group,
+            one_of,
+            is_entered: is_drawn(one_of),
+            is_timed: false,
+            is_holder_lost: false,
             begin_ns: 0,
             end_ns: 0,
-        })
+        }
     }
 
-    /// The calling thread is about to end waits for what is at an address: what is known of those.
+    /// The calling thread ends waits for what is at an address: what is known of those.
     /// *Async-signal-safe.*
     pub(super) fn charge(&'static self, address: u64) -> Option<(Charge, u64)> {
         if !self.waiters.has_any_at(address) {
             return None;
         }
         let now_ns = now_ns();
-        let charge = self.waiters.charge(address, now_ns);
+        let group = self.shares.group(address);
+        let charge = self
+            .waiters
+            .charge(address, now_ns, |ns, one_of| group.weighted(ns, one_of));
         (charge != Charge::default()).then_some((charge, now_ns))
     }
 

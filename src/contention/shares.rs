@@ -3,23 +3,32 @@
 //!
 //! The bound is shared out among locks, so that a lock that is waited for a million times a second
 //! takes nothing from one that is seldom waited for, and perhaps for long.
+//!
+//! What is done for a wait before it begins changes how long it takes: the lock may be free a tenth
+//! of a microsecond later, and a thread that comes back then need not sleep, which takes a hundred
+//! times as long. So one of so many waits is *timed*, which is drawn when the wait is over: those
+//! are as long as all are. And one of so many is *entered* before it begins, so that its holder is
+//! known; what a holder is charged with is weighted by how long timed waits take for each
+//! nanosecond of entered ones.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
+use super::looks::{self, GROUPS, Look};
 use super::rates::Rates;
 use crate::random::Random;
 use crate::sys::clock::Clock;
 use crate::sys::thread::thread_pointer;
 
-/// Locks are told apart by this many hashes of their addresses.
-const GROUPS: usize = 2048;
-
 /// Waits that are timed a second. At half a microsecond each, for the waiter and again for the
 /// holder, they take 0.5 % of one CPU.
 const MOST_PER_SECOND: f64 = 5_000.0;
+
+/// At fewer waits a second, none has been of late.
+const RARE_PER_SECOND: f64 = 1.0;
 
 /// What threads that wait look at: by group of locks.
 #[derive(Debug)]
@@ -27,12 +36,51 @@ pub(super) struct Shares {
     groups: Box<[Group]>,
 }
 
-#[derive(Debug, Default)]
-struct Group {
-    /// The binary logarithm of how many waits there are for each that is timed.
+/// Locks with the same hash, and how their waits are drawn.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The binary logarithm of how many waits there are for each that is drawn.
     one_of_log: AtomicU8,
-    /// Waits that were timed since the last turn.
-    timed: AtomicU32,
+    /// How long waits take for each nanosecond of entered ones: a 32-bit float.
+    ratio: AtomicU32,
+    /// Since the last turn: times that the draw fell on a call that may wait.
+    drawn: AtomicU32,
+    /// Those that did wait.
+    timed: Sum,
+    entered: Sum,
+}
+
+/// Waits, and how long they took.
+#[derive(Debug, Default)]
+struct Sum {
+    waits: AtomicU32,
+    ns: AtomicU64,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            one_of_log: AtomicU8::new(0),
+            ratio: AtomicU32::new(1_f32.to_bits()),
+            drawn: AtomicU32::new(0),
+            timed: Sum::default(),
+            entered: Sum::default(),
+        }
+    }
+}
+
+impl Sum {
+    fn add(&self, ns: u64) {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> (f64, f64) {
+        match self.waits.swap(0, Ordering::Relaxed) {
+            0 => (0.0, 0.0),
+            waits => (f64::from(waits), self.ns.swap(0, Ordering::Relaxed) as f64),
+        }
+    }
 }
 
 impl Shares {
@@ -42,18 +90,48 @@ impl Shares {
         }
     }
 
-    /// How many waits for a lock the one that begins is timed for, if it is. *Async-signal-safe.*
-    pub(super) fn one_of(&self, address: u64) -> Option<u32> {
-        // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let group = &self.groups[(hash >> (64 - GROUPS.ilog2())) as usize];
-        let one_of = 1_u32 << group.one_of_log.load(Ordering::Relaxed);
-        if one_of > 1 && next_random() & u64::from(one_of - 1) != 0 {
-            return None;
-        }
-        group.timed.fetch_add(1, Ordering::Relaxed);
-        Some(one_of)
+    /// That of a lock. *Async-signal-safe.*
+    pub(super) fn group(&self, address: u64) -> &Group {
+        &self.groups[looks::group(address)]
     }
+}
+
+impl Group {
+    /// How many waits each that is drawn stands for. *Async-signal-safe.*
+    pub(super) fn one_of(&self) -> u32 {
+        1 << self.one_of_log.load(Ordering::Relaxed)
+    }
+
+    /// For how many nanoseconds a holder answers who has kept an entered wait, one of so many, for
+    /// so many. *Async-signal-safe.*
+    pub(super) fn weighted(&self, ns: u64, one_of: u32) -> u64 {
+        if one_of == 1 {
+            return ns;
+        }
+        let ratio = f32::from_bits(self.ratio.load(Ordering::Relaxed));
+        (ns as f64 * f64::from(one_of) * f64::from(ratio)) as u64
+    }
+
+    /// The draw fell on a call that may wait, one of so many. *Async-signal-safe.*
+    pub(super) fn note_drawn(&self) {
+        self.drawn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A wait was timed. *Async-signal-safe.*
+    pub(super) fn note_timed(&self, ns: u64) {
+        self.timed.add(ns);
+    }
+
+    /// A wait was entered. *Async-signal-safe.*
+    pub(super) fn note_entered(&self, ns: u64) {
+        self.entered.add(ns);
+    }
+}
+
+/// Whether a wait is drawn, one of so many of which are: a power of two. *Async-signal-safe.*
+#[inline]
+pub(super) fn is_drawn(one_of: u32) -> bool {
+    one_of == 1 || next_random() & u64::from(one_of - 1) == 0
 }
 
 /// Another number each time, whatever other threads draw. *Async-signal-safe.*
@@ -61,8 +139,8 @@ impl Shares {
 /// Nothing of the thread's own is used, whose first use allocates in a library that was loaded
 /// later: an allocator's locks are among those that are waited for.
 fn next_random() -> u64 {
-    /// How many were drawn, by threads with this hash of their pointers. Two of them draw numbers of
-    /// two sequences, whatever they overwrite here.
+    /// How many were drawn, by threads with this hash of their pointers. Two of them draw numbers
+    /// of two sequences, whatever they overwrite here.
     static DRAWN: [CachePadded<AtomicU64>; 64] =
         [const { CachePadded::new(AtomicU64::new(0)) }; 64];
     let thread = thread_pointer();
@@ -82,12 +160,51 @@ fn next_random() -> u64 {
 pub(super) struct Sharer {
     /// Of waits, by group of locks.
     rates: Rates,
+    /// Of groups of which not all waits were drawn at some time.
+    means: BTreeMap<usize, Means>,
+}
+
+/// How long waits took, of late.
+#[derive(Debug, Default)]
+struct Means {
+    timed: Mean,
+    entered: Mean,
+}
+
+#[derive(Debug, Default)]
+struct Mean {
+    waits: f64,
+    ns: f64,
+}
+
+impl Mean {
+    /// What is kept of it at each turn of the flusher.
+    const KEPT: f64 = 0.98;
+
+    /// With fewer waits, nothing is said.
+    const FEWEST: f64 = 100.0;
+
+    fn add(&mut self, (waits, ns): (f64, f64)) {
+        self.waits = self.waits * Self::KEPT + waits;
+        self.ns = self.ns * Self::KEPT + ns;
+    }
+
+    fn ns(&self) -> Option<f64> {
+        (self.waits >= Self::FEWEST && self.ns > 0.0).then(|| self.ns / self.waits)
+    }
+}
+
+impl Means {
+    fn ratio(&self) -> Option<f64> {
+        Some(self.timed.ns()? / self.entered.ns()?)
+    }
 }
 
 impl Sharer {
     pub(super) fn new() -> Self {
         Self {
             rates: Rates::of_kinds(GROUPS),
+            means: BTreeMap::new(),
         }
     }
 
@@ -105,23 +222,38 @@ impl Sharer {
 
     fn note(&mut self, shares: &Shares) {
         for (nth, group) in shares.groups.iter().enumerate() {
-            if group.timed.load(Ordering::Relaxed) > 0 {
-                let timed = group.timed.swap(0, Ordering::Relaxed);
-                let one_of = 1_u32 << group.one_of_log.load(Ordering::Relaxed);
-                self.rates.note(nth, f64::from(timed) * f64::from(one_of));
+            if group.drawn.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let drawn = f64::from(group.drawn.swap(0, Ordering::Relaxed));
+            self.rates.note(nth, drawn * f64::from(group.one_of()));
+            let (timed, entered) = (group.timed.take(), group.entered.take());
+            if let Some(means) = self.means.get_mut(&nth) {
+                means.timed.add(timed);
+                means.entered.add(entered);
+                let ratio = means.ratio().unwrap_or(1.0) as f32;
+                group.ratio.store(ratio.to_bits(), Ordering::Relaxed);
             }
         }
     }
 
-    fn set(&self, shares: &Shares) {
+    fn set(&mut self, shares: &Shares) {
         let rates = self.rates.per_second();
         let most = most_of_each(rates);
-        for (&rate, group) in rates.iter().zip(&shares.groups) {
-            let logs = (0..31).find(|&log| rate / f64::from(1_u32 << log) <= most);
-            group
-                .one_of_log
-                .store(logs.unwrap_or(31), Ordering::Relaxed);
-        }
+        looks::set((0..GROUPS).map(|nth| {
+            let rate = rates[nth];
+            let log = (0..31).find(|&log| rate / f64::from(1_u32 << log) <= most);
+            let log = log.unwrap_or(31);
+            shares.groups[nth].one_of_log.store(log, Ordering::Relaxed);
+            if log > 0 {
+                self.means.entry(nth).or_default();
+            }
+            match log {
+                0 if rate < RARE_PER_SECOND => Look::Never,
+                0 => Look::Before,
+                _ => Look::After,
+            }
+        }));
     }
 }
 
@@ -148,11 +280,21 @@ mod tests {
 
     use super::*;
 
+    /// For how many waits the one that is over is timed, if it is.
+    fn drawn(shares: &Shares, lock: u64) -> Option<u32> {
+        let group = shares.group(lock);
+        let one_of = group.one_of();
+        is_drawn(one_of).then(|| {
+            group.note_drawn();
+            one_of
+        })
+    }
+
     /// Shares after a second of so many waits for each of the locks.
     fn after(waits: &[(u64, u32)]) -> (Shares, Sharer) {
         let (shares, mut sharer) = (Shares::new(), Sharer::new());
         for &(lock, waits) in waits {
-            (0..waits).for_each(|_| assert_eq!(shares.one_of(lock), Some(1)));
+            (0..waits).for_each(|_| assert_eq!(drawn(&shares, lock), Some(1)));
         }
         after_a_second(&mut sharer, &shares);
         (shares, sharer)
@@ -166,7 +308,7 @@ mod tests {
 
     /// How many of so many further waits are timed, and how many these stand for.
     fn timed(shares: &Shares, lock: u64, waits: u32) -> (u32, u32) {
-        let timed = (0..waits).filter_map(|_| shares.one_of(lock));
+        let timed = (0..waits).filter_map(|_| drawn(shares, lock));
         timed.fold((0, 0), |(timed, all), one_of| (timed + 1, all + one_of))
     }
 
@@ -216,6 +358,22 @@ mod tests {
         let (timed, _) = timed(&shares, 0x1000, MANY);
         assert!(timed < 2 * FEW - FEW / 2, "{timed}");
         // What nobody knows is timed, whenever it comes first.
-        assert_eq!(shares.one_of(0x4000), Some(1));
+        assert_eq!(drawn(&shares, 0x4000), Some(1));
+    }
+
+    #[test]
+    fn entered_waits_are_weighted_with_how_long_the_others_take() {
+        let (shares, mut sharer) = after(&[(0x1000, MANY)]);
+        let group = shares.group(0x1000);
+        assert_eq!(group.weighted(30_000, 256), 30_000 * 256);
+        for _ in 0..10 {
+            group.note_drawn();
+            (0..FEW).for_each(|_| group.note_timed(300));
+            (0..FEW / 2).for_each(|_| group.note_entered(3000));
+            sharer.note(&shares);
+        }
+        let off = group.weighted(30_000, 256) as f64 / (30_000.0 * 25.6) - 1.0;
+        assert!(off.abs() < 1e-6, "{group:?}");
+        assert_eq!(group.weighted(30_000, 1), 30_000);
     }
 }

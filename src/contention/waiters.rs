@@ -21,7 +21,7 @@ const FILLING: u64 = 1;
 /// In a time: somebody has answered for a part of the wait.
 const ANSWERED: u64 = 1 << 63;
 
-/// In place of a time: the wait has not begun.
+/// In place of a time: the wait has not begun, or it is over.
 const NOT_YET: u64 = ANSWERED - 1;
 
 /// A waiter, or one of many.
@@ -64,6 +64,12 @@ impl Waiting<'_> {
     /// The wait begins. *Async-signal-safe.*
     pub(super) fn begin(&self, now_ns: u64) {
         self.0.since_ns.store(now_ns, Ordering::Release);
+    }
+
+    /// The wait is over: nobody is charged with it from now on. Whether anybody was.
+    /// *Async-signal-safe.*
+    pub(super) fn end(&self) -> bool {
+        self.0.since_ns.swap(NOT_YET, Ordering::Relaxed) & ANSWERED != 0
     }
 }
 
@@ -139,15 +145,21 @@ impl Waiters {
     }
 
     /// Charges the one who calls it, and nobody else, with the time until `now_ns` of those who
-    /// wait at an address. *Async-signal-safe.*
-    pub(super) fn charge(&self, address: u64, now_ns: u64) -> Charge {
+    /// wait at an address: for each, as `weighted` has it of its own time and of how many it stands
+    /// for. *Async-signal-safe.*
+    pub(super) fn charge(
+        &self,
+        address: u64,
+        now_ns: u64,
+        weighted: impl Fn(u64, u32) -> u64,
+    ) -> Charge {
         let mut charge = Charge::default();
         for bucket in self.buckets_of(address) {
             for (nth, place) in bucket.places.iter().enumerate() {
                 if let Some((ns, is_new)) = place.charge(address, now_ns) {
                     let one_of = bucket.one_of[nth].load(Ordering::Relaxed);
                     charge.waits += u32::from(is_new) * one_of;
-                    charge.ns += ns * u64::from(one_of);
+                    charge.ns += weighted(ns, one_of);
                     charge.caller = bucket.callers[nth].load(Ordering::Relaxed);
                 }
             }
@@ -199,25 +211,32 @@ impl Place {
 mod tests {
     use super::*;
 
+    fn charge_of(waiters: &Waiters, address: u64, now_ns: u64) -> Charge {
+        waiters.charge(address, now_ns, |ns, one_of| ns * u64::from(one_of))
+    }
+
     #[test]
     fn who_ends_a_wait_is_charged_with_it_once() {
         let waiters = Waiters::new().unwrap();
         let (lock, other) = (0x1000, 0x2000);
-        assert_eq!(waiters.charge(lock, 50), Charge::default());
+        assert_eq!(charge_of(&waiters, lock, 50), Charge::default());
         let first = waiters.enter(lock, 1, 7).unwrap();
         first.begin(100);
         let second = waiters.enter(lock, 1, 7).unwrap();
         second.begin(150);
         let of_other = waiters.enter(other, 1, 8).unwrap();
         of_other.begin(0);
-        let charge = |waits, ns, caller| Charge { waits, ns, caller };
-        assert_eq!(waiters.charge(lock, 200), charge(2, 100 + 50, 7));
+        let expected = |waits, ns, caller| Charge { waits, ns, caller };
+        assert_eq!(charge_of(&waiters, lock, 200), expected(2, 100 + 50, 7));
+        assert!(first.end());
         drop(first);
         // The second one waits on, and the next one answers for that.
-        assert_eq!(waiters.charge(lock, 230), charge(0, 30, 7));
+        assert_eq!(charge_of(&waiters, lock, 230), expected(0, 30, 7));
+        assert!(second.end());
+        assert_eq!(charge_of(&waiters, lock, 300), Charge::default());
         drop(second);
-        assert_eq!(waiters.charge(lock, 300), Charge::default());
-        assert_eq!(waiters.charge(other, 300), charge(1, 300, 8));
+        assert_eq!(charge_of(&waiters, lock, 300), Charge::default());
+        assert_eq!(charge_of(&waiters, other, 300), expected(1, 300, 8));
         drop(of_other);
     }
 
@@ -227,10 +246,10 @@ mod tests {
         let one_of_ten = waiters.enter(0x1000, 10, 7).unwrap();
         one_of_ten.begin(100);
         assert!(waiters.has_any_at(0x1000) && !waiters.has_any_at(0x2000));
-        let charge = waiters.charge(0x1000, 103);
+        let charge = charge_of(&waiters, 0x1000, 103);
         assert_eq!((charge.waits, charge.ns), (10, 30));
         // The next one answers for more time of the same waits.
-        let charge = waiters.charge(0x1000, 104);
+        let charge = charge_of(&waiters, 0x1000, 104);
         assert_eq!((charge.waits, charge.ns), (0, 10));
         drop(one_of_ten);
         assert!(!waiters.has_any_at(0x1000));
@@ -245,13 +264,13 @@ mod tests {
             .collect();
         assert!(waiters.enter(0x1000, 1, 7).is_none());
         all.iter().for_each(|waiting| waiting.begin(10));
-        let charge = waiters.charge(0x1000, 15);
+        let charge = charge_of(&waiters, 0x1000, 15);
         assert_eq!(
             (charge.waits as usize, charge.ns as usize),
             (most, 5 * most)
         );
         drop(all);
-        assert_eq!(waiters.charge(0x1000, 20), Charge::default());
+        assert_eq!(charge_of(&waiters, 0x1000, 20), Charge::default());
     }
 
     #[test]
@@ -265,7 +284,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..ROUNDS {
-                        let charge = waiters.charge(0x1000, tick());
+                        let charge = charge_of(&waiters, 0x1000, tick());
                         charged.fetch_add(charge.ns, Ordering::Relaxed);
                     }
                 });

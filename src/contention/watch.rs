@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::collector::Collector;
 use super::counted::Mark;
+use super::looks;
 use super::recorder::Recorder;
 use super::report::{Report, View};
 use super::stand_ins;
@@ -153,7 +154,9 @@ impl Drop for Watch {
         if let Some(flusher) = self.flusher.take() {
             flusher.join();
         }
-        // After the flusher, which puts it into modules that are loaded.
+        // After the flusher, which sets it.
+        looks::clear();
+        // And which puts it into modules that are loaded.
         stand_ins::take_out();
         let rack = &recorder.capture.rack;
         let deadline = Instant::now() + THREADS_LEAVE_WITHIN;

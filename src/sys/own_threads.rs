@@ -8,13 +8,14 @@ use std::ffi::c_void;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::per_process::PerProcess;
 use super::signal;
 #[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 use super::thread;
-use super::thread::{current_tid, identity, thread_pointer};
+use super::thread::{current_tid, identity};
+use super::thread_set::{Member, ThreadSet};
 
 /// A forked child has none of its parent's threads.
 static OWN: PerProcess<Own> = PerProcess::new();
@@ -24,41 +25,8 @@ struct Own {
     /// Ids of the threads; 0: none.
     tids: [AtomicI32; 8],
     is_ending_process: AtomicBool,
-    /// Those that do the profiler's work at the moment, by a hash of their pointers.
-    at_work: [Group; GROUPS],
-}
-
-const GROUPS: usize = 16;
-
-/// Pointers of threads, in one cache line. What reads them allocates nothing and uses nothing of the
-/// thread's own, whose first use allocates in a library that was loaded later: it may be the
-/// program's allocator that waits for a lock.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Group([AtomicU64; 8]);
-
-/// No thread's, and nothing follows it in its group.
-const END: u64 = 0;
-
-/// A place that was left.
-const LEFT: u64 = 1;
-
-impl Group {
-    fn has(&self, thread: u64) -> bool {
-        (self.0.iter())
-            .map(|place| place.load(Ordering::Relaxed))
-            .take_while(|&place| place != END)
-            .any(|place| place == thread)
-    }
-
-    /// Takes a place, if there is one.
-    fn take(&self, thread: u64) -> Option<&AtomicU64> {
-        self.0.iter().find(|place| {
-            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            let take = |free| place.compare_exchange(free, thread, success, failure);
-            take(END).or_else(|_| take(LEFT)).is_ok()
-        })
-    }
+    /// Those that do the profiler's work at the moment.
+    at_work: ThreadSet,
 }
 
 impl Own {
@@ -67,42 +35,29 @@ impl Own {
             .iter()
             .any(|own| own.load(Ordering::Acquire) == tid)
     }
-
-    /// That of a thread.
-    fn group(&self, thread: u64) -> &Group {
-        // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
-        let hash = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.at_work[(hash >> (64 - GROUPS.ilog2())) as usize]
-    }
 }
 
 /// The calling thread does the profiler's own work, until this is dropped by the same thread.
 #[derive(Debug)]
-pub(crate) struct AtWork(Option<&'static AtomicU64>);
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        if let Some(place) = self.0 {
-            place.store(LEFT, Ordering::Relaxed);
-        }
-    }
+pub(crate) struct AtWork {
+    _member: Option<Member<'static>>,
 }
 
-/// Says that the calling thread does the profiler's own work. Where there is no room to say it, what
-/// the thread does is taken for the program's.
+/// Says that the calling thread does the profiler's own work. Where there is no room to say it,
+/// what the thread does is taken for the program's.
 pub(crate) fn note_own() -> AtWork {
-    let thread = thread_pointer();
-    let group = OWN.get_or_make(Own::default).map(|own| own.group(thread));
-    let free = group.ok().filter(|group| !group.has(thread));
-    AtWork(free.and_then(|group| group.take(thread)))
+    let own = OWN.get_or_make(Own::default).ok();
+    AtWork {
+        _member: own.and_then(|own| own.at_work.join()),
+    }
 }
 
 /// Whether the calling thread is one of the profiler's own, or does the profiler's work.
 /// *Async-signal-safe.*
 #[cfg(any(feature = "contention", feature = "heap"))]
+#[inline]
 pub(crate) fn is_own() -> bool {
-    let thread = thread_pointer();
-    OWN.get().is_some_and(|own| own.group(thread).has(thread))
+    OWN.get().is_some_and(|own| own.at_work.has_caller())
 }
 
 /// Has the calling thread do the profiler's own work, which is in no profile of the heap or of

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::super::at_lock::may_any_wait;
+use super::super::looks::{Look, look};
 use super::super::wait::Wait;
 use super::{MutexGuard, contended, let_go};
 
@@ -39,9 +39,10 @@ impl Condvar {
     /// Does what ends waits, and has the calling thread answer for them.
     #[inline]
     fn notifying<T>(&self, notify: impl FnOnce(&parking_lot::Condvar) -> T) -> T {
-        match may_any_wait(self.address(), Wait::Condvar) {
-            true => let_go(self.address(), Wait::Condvar, || notify(&self.0)),
-            false => notify(&self.0),
+        match look(self.address()) {
+            Look::Never => notify(&self.0),
+            // Who waits sleeps, however long this takes.
+            _ => let_go(self.address(), Look::Before, || notify(&self.0)),
         }
     }
 

@@ -16,6 +16,7 @@ pub use rwlock::{
 };
 
 use super::at_lock::{charge, timed};
+use super::looks::{Look, may_any_wait};
 use super::wait::Wait;
 
 /// Waits for a lock that could not be had at once. Not inlined, as its frame is where the stack
@@ -29,9 +30,15 @@ fn contended<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
 /// Lets go of a lock that others may wait for, and answers for that. Not inlined either.
 #[cold]
 #[inline(never)]
-fn let_go<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
-    let charged = charge(lock, wait);
+fn let_go<T>(lock: usize, look: Look, work: impl FnOnce() -> T) -> T {
+    let mut charged = match look {
+        Look::Before => charge(lock),
+        Look::Never | Look::After => None,
+    };
     let answer = work();
+    if look == Look::After && may_any_wait(lock) {
+        charged = charge(lock);
+    }
     if let Some(charged) = charged {
         charged.record();
     }

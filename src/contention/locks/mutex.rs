@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, RawMutex as _, RawMutexFair, RawMutexTimed};
 
-use super::super::at_lock::may_any_wait;
+use super::super::looks::{Look, look};
 use super::super::wait::Wait;
 use super::{contended, let_go};
 
@@ -47,9 +47,9 @@ impl RawMutex {
     #[inline(always)]
     pub(super) fn unlocking<T>(&self, unlock: impl FnOnce(&parking_lot::RawMutex) -> T) -> T {
         let address = self.address();
-        match may_any_wait(address, Wait::Mutex) {
-            true => let_go(address, Wait::Mutex, || unlock(self.raw())),
-            false => unlock(self.raw()),
+        match look(address) {
+            Look::Never => unlock(self.raw()),
+            look => let_go(address, look, || unlock(self.raw())),
         }
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::lock_api::{
     RawRwLockUpgradeFair, RawRwLockUpgradeTimed,
 };
 
-use super::super::at_lock::may_any_wait;
+use super::super::looks::{Look, look};
 use super::super::wait::Wait;
 use super::{contended, let_go};
 
@@ -47,9 +47,9 @@ impl RawRwLock {
     #[inline(always)]
     fn unlocking(&self, unlock: impl FnOnce(&parking_lot::RawRwLock)) {
         let address = ptr::from_ref(self).addr();
-        match may_any_wait(address, Wait::RwLock) {
-            true => let_go(address, Wait::RwLock, || unlock(&self.0)),
-            false => unlock(&self.0),
+        match look(address) {
+            Look::Never => unlock(&self.0),
+            look => let_go(address, look, || unlock(&self.0)),
         }
     }
 }

@@ -71,8 +71,8 @@ pub(super) fn put_in(generation: Generation, maps: &Maps) -> Option<Outcome> {
                 function: found,
             }) = &stand_in.attempt
             {
-                // Where another library defines one of the two, a lock checker for instance, what is
-                // tried would be unknown to it.
+                // Where another library defines one of the two, a lock checker for instance, what
+                // is tried would be unknown to it.
                 let attempt = got::definition(name.as_bytes())
                     .filter(|&attempt| got::are_of_one_module(attempt, function));
                 found.store(attempt.unwrap_or(0) as *mut (), Ordering::Relaxed);

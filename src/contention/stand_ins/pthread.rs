@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::objects::{Until, can_be_tried, is_held, may_release};
 use super::{Attempt, StandIn};
-use crate::contention::at_lock::{Entered, charge, may_any_wait, record_wait};
+use crate::contention::at_lock::{Entered, charge, record_wait};
+use crate::contention::looks::{Look, look, may_any_wait};
 use crate::contention::recorder::Recorder;
 use crate::contention::wait::Wait;
 use crate::sys::signal::ErrnoGuard;
@@ -187,7 +188,10 @@ unsafe extern "C-unwind" fn wait_on(
     wait: Wait,
 ) -> c_int {
     // Recorded before it is let go, which is within the wait.
-    if let Some(charged) = charge(arguments.0[1], Wait::Mutex) {
+    let mutex = arguments.0[1];
+    if look(mutex) != Look::Never
+        && let Some(charged) = charge(mutex)
+    {
         charged.record();
     }
     // SAFETY: the caller's own call.
@@ -203,12 +207,24 @@ unsafe extern "C-unwind" fn release(
 ) -> c_int {
     // SAFETY: the caller's own calls.
     unsafe {
-        if !may_any_wait(lock, wait) || !may_release(lock, wait) {
-            return (functions.real)(lock, a, b, c);
-        }
-        let charged = charge(lock, wait);
+        let look = match look(lock) {
+            Look::Never => Look::Never,
+            _ if !may_release(lock, wait) => Look::Never,
+            Look::After if wait as u8 == Wait::Condvar as u8 => Look::Before,
+            look => look,
+        };
+        let mut charged = match look {
+            Look::Before => charge(lock),
+            _ => None,
+        };
         let answer = (functions.real)(lock, a, b, c);
-        if let (Some(charged), 0) = (charged, answer) {
+        if answer != 0 {
+            return answer;
+        }
+        if look == Look::After && may_any_wait(lock) {
+            charged = charge(lock);
+        }
+        if let Some(charged) = charged {
             charged.record();
         }
         answer
@@ -222,22 +238,23 @@ unsafe extern "C-unwind" fn timed(
     Arguments([lock, a, b, c]): Arguments,
     wait: Wait,
 ) -> c_int {
-    let Some(mut timed) = Recorder::of_watched().and_then(|r| r.time(lock as u64)) else {
+    let Some(recorder) = Recorder::of_watched() else {
         // SAFETY: the caller's own call.
         return unsafe { real(lock, a, b, c) };
     };
+    let mut timed = recorder.time(lock as u64);
     let mut entered = ManuallyDrop::new(Entered::new(&timed, lock, wait));
     let mut buffer = MaybeUninit::uninit();
     // SAFETY: buffer and value stay where they are until the handler is taken off, or has run.
     unsafe {
         _pthread_cleanup_push(&raw mut buffer, leave, (&raw mut entered).cast());
     }
-    entered.begin(&mut timed);
+    let waiting = entered.as_ref().and_then(Entered::waiting);
+    timed.begin(waiting);
     // SAFETY: the caller's own call.
     let answer = unsafe { real(lock, a, b, c) };
-    timed.end();
+    timed.end(waiting);
     let errno = ErrnoGuard::new();
-    let is_known = entered.is_known();
     // SAFETY: the handler that was put on, which is run.
     unsafe { _pthread_cleanup_pop(&raw mut buffer, 1) };
     // Semaphores answer as system calls do.
@@ -250,9 +267,6 @@ unsafe extern "C-unwind" fn timed(
         libc::EINVAL | libc::EDEADLK | libc::EAGAIN | libc::EPERM
     );
     if has_waited {
-        if !is_known {
-            timed.lose_holder();
-        }
         record_wait(timed, wait);
     }
     answer
@@ -261,5 +275,5 @@ unsafe extern "C-unwind" fn timed(
 /// The thread waits no longer.
 unsafe extern "C" fn leave(entered: *mut c_void) {
     // SAFETY: `timed` passes a value of its own, and calls this once.
-    unsafe { ptr::drop_in_place(entered.cast::<Entered>()) };
+    unsafe { ptr::drop_in_place(entered.cast::<Option<Entered>>()) };
 }

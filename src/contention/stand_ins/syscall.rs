@@ -138,25 +138,24 @@ impl Operation {
 /// As of the futex call.
 #[inline(always)]
 unsafe fn wait(real: Syscall, [a, b, c, d, e, f]: [libc::c_long; 6], caller: u64) -> libc::c_long {
-    let Some(mut timed) = Recorder::of_watched().and_then(|r| r.time(a as u64)) else {
+    let Some(recorder) = Recorder::of_watched() else {
         // SAFETY: the caller's own call.
         return unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
     };
-    let waiting = timed.enter(a as u64, caller);
+    let mut timed = recorder.time(a as u64);
+    let waiting = (timed.is_entered())
+        .then(|| timed.enter(a as u64, caller))
+        .flatten();
     timed.begin(waiting.as_ref());
     // SAFETY: the caller's own call.
     let result = unsafe { real(libc::SYS_futex, a, b, c, d, e, f) };
-    timed.end();
+    timed.end(waiting.as_ref());
     // Kept as the system call has left it.
     let errno = ErrnoGuard::new();
-    let is_known = waiting.is_some();
     drop(waiting);
     // The word was not what the caller had seen: it did not wait.
     if result == -1 && errno.value() == libc::EAGAIN {
         return result;
-    }
-    if !is_known {
-        timed.lose_holder();
     }
     if let Some(sample) = timed.sample(caller) {
         sample.record(Registers::here());
