@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use sigprof::Profile;
 
-use crate::library::{compiled, library, plain, shared};
+use crate::below::sums_below;
+use crate::library::{compiled, library, plain, shared, try_compiled};
 use crate::process::succeed;
 use crate::support::{go_pprof, run, tool};
 
@@ -242,4 +243,117 @@ fn what_cannot_be_is_said_in_a_line() {
         );
         assert!(said.contains(line), "{said}");
     }
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(String::from).collect()
+}
+
+/// Also where a lock is used wrongly, or the thread that held it has ended.
+#[test]
+fn locks_answer_as_without_the_profiler() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "answers.c", directory.path(), &[]);
+    let alone = lines(&succeed(&mut plain(&program)));
+    let beside = lines(&succeed(&mut watched(&program, directory.path())));
+    assert!(alone.len() > 100, "{alone:#?}");
+    assert_eq!(beside, alone);
+}
+
+/// The C library still has functions for what was linked with its first versions, whose objects
+/// differ: those are left alone.
+#[test]
+fn functions_of_old_versions_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let Some(program) = try_compiled("cc", "old_versions.c", path, &[]) else {
+        println!("skipped: this machine's C library has no versions as old as that");
+        return;
+    };
+    let output = succeed(&mut watched(&program, path));
+    assert_eq!(lines(&output), ["1000 rounds"]);
+}
+
+/// What stands in front of the C library's functions still sees each call.
+#[test]
+fn a_library_in_front_of_the_locks_stays_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let interposes = shared("interposes", path, &[]);
+    let flags = [interposes.display().to_string()];
+    let program = compiled("cc", "counted.c", path, &flags);
+    let output = succeed(&mut watched(&program, path));
+    let line = &lines(&output)[0];
+    let counts = line.split(", ").map(|count| count.split(' ').next());
+    for count in counts {
+        // Others lock as well.
+        assert!(count.unwrap().parse::<u32>().unwrap() >= 1000, "{line}");
+    }
+}
+
+/// A case of `holders.c`: how long the waits took, and the profiles of waiters and holders.
+fn holders(case: &str) -> (i64, [Profile; 2]) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let program = compiled("cc", "holders.c", path, &[]);
+    let mut command = watched(&program, path);
+    command.env("CONTENTIONPROFILE", "waits.pb.gz");
+    command.env("CONTENTIONPROFILE_HOLDERS", "holders.pb.gz");
+    let output = succeed(command.arg(case));
+    let profiles = ["waits.pb.gz", "holders.pb.gz"].map(|file| {
+        let profile = Profile::open(path.join(file)).unwrap();
+        println!("{case}: {file}:\n{}", profile.top(20));
+        profile
+    });
+    (lines(&output)[0].parse().unwrap(), profiles)
+}
+
+/// Those who let go of a lock that nobody can have after that are in no profile.
+#[test]
+fn who_only_seems_to_let_go_is_no_holder() {
+    for (case, other) in [("holds_twice", "inner"), ("is_bystood", "bystander")] {
+        let (waited, [waits, holders]) = holders(case);
+        let [of_waits, of_holder, of_other] =
+            [(&waits, "waits"), (&holders, case), (&holders, other)]
+                .map(|(profile, function)| sums_below(profile, function));
+        assert_eq!(of_waits[0], 1, "{case}");
+        assert!(of_waits[1] <= waited, "{case}: {} of {waited}", of_waits[1]);
+        // `inner` is called by the holder, which is below it.
+        assert_eq!(of_other, [0, 0], "{case}");
+        assert_eq!(of_holder[0], 1, "{case}");
+        // Until the wait ends, or the holder has the waiter go.
+        assert!(of_holder[1] <= of_waits[1], "{case}");
+    }
+}
+
+/// Where more wait for a lock than can be told apart, the holders of the others are counted as
+/// lost.
+#[test]
+fn a_crowd_is_waited_for_by_somebody() {
+    let (waited, [waits, holders]) = holders("keeps_a_crowd");
+    let waits = sums_below(&waits, "waits");
+    assert_eq!(waits[0], 150);
+    assert!(waits[1] <= waited, "{} of {waited}", waits[1]);
+    // Each of those who had it before is one, and who has waited longest is first.
+    let [of_first, of_others, lost] =
+        ["keeps_a_crowd", "waits", "[lost]"].map(|function| sums_below(&holders, function));
+    assert_eq!(of_first[0] + of_others[0] + lost[0], 150);
+}
+
+/// An allocator that locks is called by nobody who waits for its lock, or holds it.
+#[test]
+fn an_allocator_with_locks_of_the_c_library_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let program = compiled("cc", "own_malloc.c", path, &["-rdynamic".into()]);
+    let mut command = watched(&program, path);
+    command.env_remove("LD_PRELOAD");
+    command.env("CONTENTIONPROFILE", "waits.pb.gz");
+    let output = succeed(command.arg(library()));
+    assert_eq!(lines(&output), ["done"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let waits = Profile::open(path.join("waits.pb.gz")).unwrap();
+    // In each of the rounds.
+    assert!(sums_below(&waits, "waits")[0] >= 20, "{}", waits.top(20));
 }

@@ -1,6 +1,9 @@
 //! `libsigprof.so` in programs in C and C++, made by the system's compilers.
 #![cfg(feature = "capi")]
 
+#[cfg(feature = "contention")]
+#[path = "../support/below.rs"]
+mod below;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/mod.rs"]

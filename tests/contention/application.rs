@@ -12,9 +12,10 @@ use axum::extract;
 use axum::routing::get;
 use sigprof::{Profile, contention};
 
+use crate::below::sums_below;
 use crate::client::ask;
 use crate::endpoints::client;
-use crate::locks::{stays_on_the_stack, sums_below};
+use crate::locks::stays_on_the_stack;
 use crate::modules::{assert_same, words};
 use crate::process;
 use crate::support::tool;

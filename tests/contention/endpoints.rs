@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use sigprof::{Profile, contention, http};
 
+use crate::below::sums_below;
 use crate::client::ask;
-use crate::locks::{ROUNDS, contend, sums_below};
+use crate::locks::{ROUNDS, contend};
 use crate::support::{run, tool};
 
 /// What a client prints, in a directory of its own.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sigprof::{ErrorKind, Profile, contention};
 
-use crate::locks::{contend, sums_below};
+use crate::below::sums_below;
+use crate::locks::contend;
 use crate::process::{child, succeed};
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sigprof::contention;
 
-use crate::locks::sums_of;
+use crate::below::sums_of;
 
 const ROUNDS: usize = 20;
 

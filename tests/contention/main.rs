@@ -3,6 +3,8 @@
 
 #[cfg(feature = "http")]
 mod application;
+#[path = "../support/below.rs"]
+mod below;
 #[cfg(feature = "http")]
 #[allow(dead_code, reason = "others send more")]
 #[path = "../http/client.rs"]

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use sigprof::contention;
 
+use crate::below::{sums_below, sums_of};
 use crate::compile::{as_c_string, function, library};
-use crate::locks::{Lock, contend, sums_below, sums_of};
+use crate::locks::{Lock, contend};
 use crate::process;
 use crate::support::tool;
 

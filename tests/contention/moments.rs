@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use sigprof::{ErrorKind, contention};
 
-use crate::locks::{current_tid, sleeps, stays_on_the_stack, sums_below};
+use crate::below::sums_below;
+use crate::locks::{current_tid, sleeps, stays_on_the_stack};
 use crate::process;
 use crate::sandbox::{allow, refuse_to_unprotect_pages};
 

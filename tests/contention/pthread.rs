@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use sigprof::contention;
 
-use crate::locks::{Lock, assert_waits_are_seen, sleeps, stays_on_the_stack, sums_below, sums_of};
+use crate::below::{sums_below, sums_of};
+use crate::locks::{Lock, assert_waits_are_seen, sleeps, stays_on_the_stack};
 
 /// What C has for a lock, and how it is locked and unlocked.
 struct Pthread<T> {

@@ -10,7 +10,8 @@ use sigprof::profile::Sample;
 use sigprof::symbolize::symbolize;
 use sigprof::{contention, heap};
 
-use crate::locks::{ROUNDS, contend, is_below, stays_on_the_stack, sums, sums_below};
+use crate::below::{is_below, sums, sums_below};
+use crate::locks::{ROUNDS, contend, stays_on_the_stack};
 
 /// Names that a thread makes while it holds a lock.
 const NAMES: usize = 10;

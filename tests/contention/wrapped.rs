@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use sigprof::contention::{self, Condvar, Mutex, ReentrantMutex, RwLock};
 
+use crate::below::{sums_below, sums_of};
 use crate::compile;
 use crate::locks::{
     Lock, assert_waits_are_seen, assert_watch_sees_waits, current_tid, sleeps, stays_on_the_stack,
-    sums_below, sums_of,
 };
 use crate::moments::panic_while_another_waits;
 use crate::process::succeed;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::process::Command;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -10,7 +11,7 @@ use sigprof::profile::{Function, Label, LabelValue, Line, Location, StringId, Va
 use sigprof::{ErrorKind, Format, Profile};
 
 use super::goldens::testdata;
-use crate::support::{go_pprof, tool};
+use crate::support::{go_pprof, run, tool};
 
 const MAPPINGS: &str = "\
     00400000-00500000 r-xp 00000000 08:01 1234 /bin/server\n\
@@ -262,12 +263,10 @@ fn raw_samples(profile: &Profile) -> Vec<(Vec<String>, Vec<i64>, Vec<i64>)> {
     profile.samples().map(sample).collect()
 }
 
-/// A profile of these types and of such samples, each of as many values, of which the first of two
-/// is not 0 where the second is not.
+/// A profile of these types and of such samples, each of as many values: no objects have no bytes.
 fn profile_of(types: &[(&'static str, &'static str)], samples: Samples) -> Profile {
-    let types: Vec<_> = types.iter().map(|(t, u)| ValueType::new(*t, *u)).collect();
-    let count = types.len();
-    let mut profile = Profile::new(types);
+    let value_types = types.iter().map(|(t, u)| ValueType::new(*t, *u)).collect();
+    let mut profile = Profile::new(value_types);
     for (stack, values) in samples {
         let stack: Vec<_> = stack
             .into_iter()
@@ -295,9 +294,12 @@ fn profile_of(types: &[(&'static str, &'static str)], samples: Samples) -> Profi
                 }),
             })
             .collect();
-        let mut values = values[..count].to_vec();
-        for pair in values.chunks_mut(2) {
-            pair[1] *= i64::from(pair[0] != 0);
+        let mut values = values[..types.len()].to_vec();
+        for (pair, types) in values.chunks_mut(2).zip(types.chunks(2)) {
+            let (_, unit) = types[1];
+            if pair[0] == 0 && unit == "bytes" {
+                pair[1] = 0;
+            }
         }
         profile.push_sample(&stack, &values, &[]);
     }
@@ -365,6 +367,10 @@ proptest! {
             if back.sample_types().len() == 2 && types.len() == 4 {
                 // What was allocated was what is in use, or was nothing.
                 expected.iter_mut().for_each(|(_, values)| _ = values.drain(..2));
+            }
+            if format == Format::Contention {
+                expected.retain(|(_, values)| values[..] != [0, 0]);
+                expected.iter_mut().for_each(|(_, values)| values[0] = values[0].max(1));
             }
             let text = String::from_utf8_lossy(&bytes);
             prop_assert_eq!(without_labels(&back), expected, "{}", text);
@@ -459,6 +465,29 @@ fn what_a_text_cannot_hold_is_refused_with_a_sentence() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(expected), "{error}");
     }
+}
+
+/// A delay is divided by them.
+#[test]
+fn google_pprof_reads_delays_of_no_contention() {
+    let types = [("contentions", "count"), ("delay", "nanoseconds")];
+    let samples = [[0, 30], [0, 0], [2, 40]];
+    let at = |(nth, [n, ns]): (u64, [i64; 2])| (vec![0x1000 + nth], [n, ns, 0, 0]);
+    let samples = (0..).zip(samples).map(at).collect();
+    let text = written(&profile_of(&types, samples), Format::Contention);
+    let back = Profile::read(&text).unwrap();
+    let values: Vec<_> = back.samples().map(|sample| sample.values).collect();
+    assert_eq!(values, [[1, 30], [2, 40]]);
+    let Some(google_pprof) = tool("google-pprof") else {
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("waits.contention");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(google_pprof);
+    command.args(["--text", "--contentions", "/bin/true"]);
+    let text = run(command.arg(file)).stdout;
+    assert!(text.starts_with("Total: 3 "), "{text}");
 }
 
 #[test]

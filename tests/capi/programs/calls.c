@@ -14,13 +14,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      fprintf(stderr, "line %d: not %s, errno %d\n", __LINE__, #condition, errno); \
-      exit(1);                                                             \
-    }                                                                      \
-  } while (0)
+#include "check.h"
 
 static struct ProfilerState state(void) {
   struct ProfilerState state;

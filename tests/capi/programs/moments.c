@@ -18,15 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "hot.h"
-
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
-      dprintf(2, "line %d: not %s, errno %d\n", __LINE__, #condition, errno); \
-      _exit(1);                                                            \
-    }                                                                      \
-  } while (0)
 
 extern char **environ;
 static char **first_environ;

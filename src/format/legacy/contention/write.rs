@@ -21,10 +21,16 @@ pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Resul
             "contentions/count and delay/nanoseconds",
         ));
     };
+    // google-pprof divides delays by contentions: it reads no file in which a sample has none.
     let rows = || {
         profile
             .samples()
             .map(|s| (s.values[contentions], s.values[delay], s.stack))
+            .filter(|&(contentions, delay, _)| (contentions, delay) != (0, 0))
+            .map(|(contentions, delay, stack)| match contentions {
+                0 => (1, delay, stack),
+                _ => (contentions, delay, stack),
+            })
     };
     if rows().any(|(contentions, delay, _)| contentions < 0 || delay < 0) {
         return Err(WriteError::unfit(
@@ -54,10 +60,8 @@ pub(in crate::format) fn write(profile: &Profile, out: &mut impl Write) -> Resul
         out.line(format_args!("{MS_SINCE_RESET} = {ms}"))?;
     }
     for (contentions, delay, stack) in rows() {
-        out.sample(
-            format_args!("{delay:10} {:8} @", contentions / period),
-            stack,
-        )?;
+        let contentions = contentions / period;
+        out.sample(format_args!("{delay:10} {contentions:8} @"), stack)?;
     }
     out.finish("--- Memory map: ---")
 }
