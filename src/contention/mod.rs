@@ -78,9 +78,9 @@ pub use environment::from_env;
 pub use guard::{Guard, profile_to};
 pub use locks::{
     Condvar, MappedMutexGuard, MappedReentrantMutexGuard, MappedRwLockReadGuard,
-    MappedRwLockWriteGuard, Mutex, MutexGuard, RawMutex, RawRwLock, ReentrantMutex,
+    MappedRwLockWriteGuard, Mutex, MutexGuard, RawMutex, RawRwLock, RawThreadId, ReentrantMutex,
     ReentrantMutexGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard,
-    WaitTimeoutResult,
+    WaitTimeoutResult, const_mutex, const_reentrant_mutex, const_rwlock, lock_api,
 };
 pub use watch::{Watch, watch_locks, watch_process};
 

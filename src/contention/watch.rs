@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::profile::Profile;
 use crate::ring::Role;
 use crate::sync::Mutex;
+use crate::sys::loader_lock;
 use crate::sys::own_threads::look_around;
 use crate::sys::per_process::PerProcess;
 
@@ -62,13 +63,22 @@ impl fmt::Debug for Watch {
 ///
 /// [`AlreadyRunning`](ErrorKind::AlreadyRunning) where the process is watched already;
 /// [`Unsupported`](ErrorKind::Unsupported) in a program that is linked statically, which
-/// [`watch_locks`] is for; [`Os`](ErrorKind::Os) where the system refuses memory, a thread, a look
-/// at what is loaded, or to have the addresses changed by which modules call functions.
+/// [`watch_locks`] is for, and in a child that was forked while a thread of its parent's was in
+/// `dlopen` or `dl_iterate_phdr`; [`Os`](ErrorKind::Os) where the system refuses memory, a thread,
+/// a look at what is loaded, or to have the addresses changed by which modules call functions.
 pub fn watch_process() -> Result<Watch> {
     if !stand_ins::is_possible() {
-        let message = "could not watch the process's locks: no loaded module defines `syscall`, \
-                       since the program is linked statically \
-                       (sigprof::contention::watch_locks watches those of sigprof::contention)";
+        let reason = match loader_lock::is_lost() {
+            true => {
+                "it was forked while a thread of its parent's had the loader's lock, so that \
+                     nobody can tell what is loaded: let it call exec, or fork it earlier"
+            }
+            false => {
+                "no loaded module defines `syscall`, since the program is linked statically \
+                      (sigprof::contention::watch_locks watches those of sigprof::contention)"
+            }
+        };
+        let message = format!("could not watch the process's locks: {reason}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     watch(true)

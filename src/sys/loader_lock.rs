@@ -65,7 +65,7 @@ impl Mutex {
 }
 
 /// Whether nobody can take the loader's lock any more.
-pub(super) fn is_lost() -> bool {
+pub(crate) fn is_lost() -> bool {
     let mutex = std::ptr::with_exposed_provenance::<Mutex>(MUTEX.load(Ordering::Relaxed));
     // SAFETY: null, or a mutex in the data of the loader, which is never unloaded.
     unsafe { mutex.as_ref() }.is_some_and(Mutex::is_lost)

@@ -41,7 +41,7 @@ mod image;
 pub(crate) mod libgcc;
 pub(crate) mod limits;
 mod loader;
-mod loader_lock;
+pub(crate) mod loader_lock;
 #[cfg(feature = "symbolize")]
 pub(crate) mod mapped_file;
 pub(crate) mod maps;

@@ -1,6 +1,7 @@
 //! Bad moments.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, RwLock};
 use std::thread;
@@ -173,6 +174,45 @@ fn who_forks_while_waits_are_recorded_has_children_that_wait_and_watch() {
     assert_eq!(statuses, [0; CHILDREN]);
     let [count, _] = sums_below(&contention::profile().unwrap(), "contends");
     assert!(count > 0);
+}
+
+/// A thread that has the loader's lock while another one forks.
+#[test]
+fn a_child_that_cannot_know_what_is_loaded_says_so() {
+    drop(contention::watch_process().unwrap());
+    static HAS_LOCK: AtomicBool = AtomicBool::new(false);
+    static IS_FORKED: AtomicBool = AtomicBool::new(false);
+    unsafe extern "C" fn waits(
+        _: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        _: *mut libc::c_void,
+    ) -> libc::c_int {
+        HAS_LOCK.store(true, Ordering::Release);
+        while !IS_FORKED.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        1
+    }
+    let mut status = -1;
+    thread::scope(|scope| {
+        // SAFETY: the callback uses nothing of what it is passed.
+        scope.spawn(|| unsafe { libc::dl_iterate_phdr(Some(waits), ptr::null_mut()) });
+        while !HAS_LOCK.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        // A panic in the child would look for the loader's list.
+        let child = fork(|| match contention::watch_process() {
+            Err(error) => error.to_string().contains("the loader's lock"),
+            Ok(watch) => {
+                drop(watch);
+                false
+            }
+        });
+        IS_FORKED.store(true, Ordering::Release);
+        // SAFETY: the place for the status outlives the call.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+    });
+    assert_eq!(status, 0);
 }
 
 #[test]

@@ -48,7 +48,8 @@ fn assert_both_watches_see(lock: &impl Lock, kind: &str, is_whole_process: bool)
 
 #[test]
 fn waits_for_mutexes_are_seen() {
-    assert_both_watches_see(&Mutex::new(()), "mutex", false);
+    static MUTEX: Mutex<()> = contention::const_mutex(());
+    assert_both_watches_see(&MUTEX, "mutex", false);
 }
 
 #[test]
@@ -58,17 +59,18 @@ fn waits_for_mutexes_are_seen_once_where_the_process_is_watched() {
 
 #[test]
 fn waits_for_reentrant_mutexes_are_seen() {
-    assert_both_watches_see(&ReentrantMutex::new(()), "mutex", false);
+    static MUTEX: ReentrantMutex<()> = contention::const_reentrant_mutex(());
+    assert_both_watches_see(&MUTEX, "mutex", false);
 }
 
 #[test]
 fn waits_for_writers_are_seen() {
-    let lock = RwLock::new(());
+    static LOCK: RwLock<()> = contention::const_rwlock(());
     let way = |lock: &RwLock<()>, work: &mut dyn FnMut()| {
         let _guard = lock.write();
         work();
     };
-    assert_both_watches_see(&Ways(&lock, way), "rwlock", false);
+    assert_both_watches_see(&Ways(&LOCK, way), "rwlock", false);
 }
 
 #[test]

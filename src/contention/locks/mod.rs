@@ -8,11 +8,13 @@ mod rwlock;
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use mutex::{
     MappedMutexGuard, MappedReentrantMutexGuard, Mutex, MutexGuard, RawMutex, ReentrantMutex,
-    ReentrantMutexGuard,
+    ReentrantMutexGuard, const_mutex, const_reentrant_mutex,
 };
+pub use parking_lot::{RawThreadId, lock_api};
+
 pub use rwlock::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, RawRwLock, RwLock, RwLockReadGuard,
-    RwLockUpgradableReadGuard, RwLockWriteGuard,
+    RwLockUpgradableReadGuard, RwLockWriteGuard, const_rwlock,
 };
 
 use super::at_lock::{charge, timed};

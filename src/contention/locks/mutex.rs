@@ -25,7 +25,21 @@ pub type ReentrantMutexGuard<'a, T> =
 pub type MappedReentrantMutexGuard<'a, T> =
     lock_api::MappedReentrantMutexGuard<'a, RawMutex, parking_lot::RawThreadId, T>;
 
-/// What [`Mutex`] and [`ReentrantMutex`] are made of, for other locks of `lock_api`.
+/// A mutex for a `static`, as [`Mutex::new`] makes it.
+pub const fn const_mutex<T>(value: T) -> Mutex<T> {
+    Mutex::const_new(<RawMutex as lock_api::RawMutex>::INIT, value)
+}
+
+/// A reentrant mutex for a `static`, as [`ReentrantMutex::new`] makes it.
+pub const fn const_reentrant_mutex<T>(value: T) -> ReentrantMutex<T> {
+    ReentrantMutex::const_new(
+        <RawMutex as lock_api::RawMutex>::INIT,
+        <parking_lot::RawThreadId as lock_api::GetThreadId>::INIT,
+        value,
+    )
+}
+
+/// What [`Mutex`] and [`ReentrantMutex`] are made of, for other locks of [`lock_api`].
 #[derive(Debug)]
 pub struct RawMutex {
     /// A whole mutex, of which a condition variable needs a guard.

@@ -27,7 +27,12 @@ pub type MappedRwLockReadGuard<'a, T> = lock_api::MappedRwLockReadGuard<'a, RawR
 /// A writer's guard of a part of what a lock protects.
 pub type MappedRwLockWriteGuard<'a, T> = lock_api::MappedRwLockWriteGuard<'a, RawRwLock, T>;
 
-/// What [`RwLock`] is made of, for other locks of `lock_api`.
+/// A reader-writer lock for a `static`, as [`RwLock::new`] makes it.
+pub const fn const_rwlock<T>(value: T) -> RwLock<T> {
+    RwLock::const_new(<RawRwLock as lock_api::RawRwLock>::INIT, value)
+}
+
+/// What [`RwLock`] is made of, for other locks of [`lock_api`].
 pub struct RawRwLock(parking_lot::RawRwLock);
 
 impl fmt::Debug for RawRwLock {
