@@ -340,6 +340,30 @@ fn busy_programs(amount: &Amount) {
         || pthread.lock(),
         |()| pthread.unlock(),
     );
+    hammered("a contention::Mutex, hammered", amount, || own.lock(), drop);
+    hammered(
+        "a pthread_mutex_t, hammered",
+        amount,
+        || pthread.lock(),
+        |()| pthread.unlock(),
+    );
+}
+
+/// Two threads that do nothing but to lock and unlock, with some work in between.
+fn hammered<G>(
+    what: &str,
+    amount: &Amount,
+    lock: impl Fn() -> G + Sync,
+    unlock: impl Fn(G) + Sync,
+) {
+    const WORK: u32 = 100;
+    let work = || (0..WORK).for_each(|n| _ = black_box(n));
+    program(what, amount, 2, &|_, _| {
+        let guard = lock();
+        work();
+        unlock(guard);
+        work();
+    });
 }
 
 /// One thread has the lock when the other one begins to wait for it, and keeps it for so many turns

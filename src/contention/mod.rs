@@ -20,14 +20,26 @@
 //! own: `pthread_mutex_lock`, `pthread_rwlock_rdlock`, `pthread_cond_wait`, `sem_wait` and their
 //! relatives. While the process is watched, the words through which each loaded module calls those
 //! functions lead to sigprof's, which time the waits. A lock that is free costs nothing more in
-//! Rust, where nobody calls `syscall` for it, and next to nothing in C: it is tried before anything
+//! Rust, where nobody calls `syscall` for it, and some 3 ns in C, where it is tried before anything
 //! is timed.
+//!
+//! What is waited for is in the label `wait`: `mutex`, `rwlock`, `condvar`, `semaphore`, `park` or
+//! `other`. It is told by the names of the functions that wait, so that a lock of another crate's is
+//! what that crate has made it of: one of dashmap's is `rwlock`, a cell of once_cell's `other`.
 //!
 //! A wait that its lock's owner has ended before it began is none. A thread that is woken and finds
 //! the lock taken again waits twice in Rust, and once in C.
 //!
-//! Not seen are calls within the C library itself, and those through an address that a program has
-//! from `dlsym` or keeps in its data.
+//! # What is not seen
+//!
+//! - A task that waits in `lock().await`, for tokio's locks or any other's of that kind: no thread
+//!   waits. `blocking_lock` is seen, and so are threads that wait for tasks.
+//! - The time in which a lock spins before it calls the system: [`Mutex`] and its relatives, below,
+//!   have it.
+//! - Calls within the C library itself, and those through an address that a program has from `dlsym`
+//!   or keeps in its data; `pthread_join`, barriers, and C11's locks.
+//! - Waits by `futex_waitv` and `FUTEX_WAIT_REQUEUE_PI`; and the holder of a lock who ends a wait
+//!   by `FUTEX_CMP_REQUEUE`, `FUTEX_WAKE_OP` or `FUTEX_UNLOCK_PI`.
 //!
 //! # Locks that are seen anywhere
 //!
@@ -98,8 +110,8 @@ pub fn set_sample_interval(interval: Duration) {
 /// Who has waited for locks since the process was first watched, by stack: the sample types are
 /// `contentions`/`count` and `delay`/`nanoseconds`, the latter of which viewers show.
 ///
-/// Waits of threads that had nothing to do are left out; a comment says how many
-/// ([`all_waits`] has them).
+/// Waits for condition variables, and those of parked threads, are left out, since most of them are
+/// of threads that have nothing to do; a comment says how many ([`all_waits`] has them).
 ///
 /// # Errors
 ///
@@ -108,8 +120,11 @@ pub fn profile() -> Result<Profile> {
     of(Role::Waiter, View::Busy, None)
 }
 
-/// As [`profile`], with the waits of threads that had nothing to do: those for condition variables,
-/// and those of parked threads.
+/// As [`profile`], with the waits for condition variables, and those of parked threads.
+///
+/// The C library takes the mutex of a condition variable again before it returns, and so does
+/// [`Condvar`]: a wait for that mutex is in the condition variable's. The standard library and
+/// parking_lot wait for it apart.
 ///
 /// # Errors
 ///

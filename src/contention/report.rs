@@ -127,8 +127,7 @@ impl Report {
         }
         if hidden.ns > 0 {
             profile.comments.push(format!(
-                "hidden: {} waits of threads that had nothing to do (for condition variables, and \
-                 parked), {:.3} s",
+                "hidden: {} waits for condition variables and of parked threads, {:.3} s",
                 hidden.count.round(),
                 hidden.ns as f64 / 1e9,
             ));

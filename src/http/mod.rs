@@ -22,7 +22,7 @@
 //! | `/debug/pprof/peak`, `/debug/pprof/growth` | there, too: what was in use when it was the most; and the allocations that made it more than it had ever been, with `seconds=30` those in the next seconds |
 //! | `/debug/pprof/lifetimes` | there, too: how long the memory lived that is freed, and what of it was temporary |
 //! | `/pprof/heap`, `/pprof/growth` | `heap` and `growth` as gperftools' text |
-//! | `/debug/pprof/block`, `/debug/pprof/mutex` | where the program watches its locks (`sigprof::contention::watch_process`, feature `contention`): who has waited for locks, and who has kept others waiting; with `seconds=30` in the next seconds; with `debug=1` as text; with `idle=1` also the waits of threads that had nothing to do |
+//! | `/debug/pprof/block`, `/debug/pprof/mutex` | where the program watches its locks (`sigprof::contention::watch_process`, feature `contention`): who has waited for locks, and who has kept others waiting; with `seconds=30` in the next seconds; with `debug=1` as text; with `idle=1` also those for condition variables and of parked threads |
 //! | `/debug/pprof/contention`, `/pprof/contention` | `block` by gperftools' name, and as its text |
 //! | `/debug/pprof/allocs`, `/debug/pprof/block`, `/debug/pprof/mutex` where there is no such thing | profiles without samples, for scrapers that ask for them unless they are told not to |
 //! | `/pprof/profile?seconds=30` | the CPU time of the next seconds as gperftools' CPU profile |

@@ -86,7 +86,7 @@ impl<'q> Query<'q> {
         debug.is_some_and(|debug| debug.parse::<i32>().is_ok_and(|number| number != 0))
     }
 
-    /// Whether waits of threads are asked for that have nothing to do, by `idle=1`.
+    /// Whether waits for condition variables and of parked threads are asked for, by `idle=1`.
     ///
     /// # Errors
     ///

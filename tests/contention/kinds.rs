@@ -69,7 +69,7 @@ fn threads_that_have_nothing_to_do_are_left_out_and_counted() {
     // Besides, the thread is parked that has made the two.
     let hidden = all.total(0) - shown.total(0);
     assert!(hidden >= idle, "{hidden}, {idle}");
-    let comment = format!("hidden: {hidden} waits of threads that had nothing to do");
+    let comment = format!("hidden: {hidden} waits for condition variables and of parked threads");
     let comments = &shown.comments;
     assert!(
         comments.iter().any(|line| line.starts_with(&comment)),
