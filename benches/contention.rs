@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
 use sigprof::contention::{self, Watch};
 
 mod support;
@@ -316,9 +317,9 @@ fn calm_programs(amount: &Amount) {
 /// program in which threads come as they like contends more often the slower its locks are.
 fn busy_programs(amount: &Amount) {
     // In a spin's reach,
-    const SHORT: u32 = 10;
+    const SHORT: u64 = 12;
     // and beyond it.
-    const LONG: u32 = 400;
+    const LONG: u64 = 800;
     let std = std::sync::Mutex::new(());
     let lock = || std.lock().unwrap();
     handed_over("one std::sync::Mutex", amount, LONG, lock, drop);
@@ -340,43 +341,69 @@ fn busy_programs(amount: &Amount) {
         || pthread.lock(),
         |()| pthread.unlock(),
     );
-    hammered("a contention::Mutex, hammered", amount, || own.lock(), drop);
-    hammered(
-        "a pthread_mutex_t, hammered",
-        amount,
-        || pthread.lock(),
-        |()| pthread.unlock(),
-    );
+    for (how, does_vary) in [("hammered", true), ("hammered in step", false)] {
+        let what = |lock| format!("{lock}, {how}");
+        hammered(
+            &what("a contention::Mutex"),
+            amount,
+            does_vary,
+            || own.lock(),
+            drop,
+        );
+        hammered(
+            &what("a pthread_mutex_t"),
+            amount,
+            does_vary,
+            || pthread.lock(),
+            |()| pthread.unlock(),
+        );
+    }
 }
 
-/// Two threads that do nothing but to lock and unlock, with some work in between.
+/// Two threads that do nothing but to lock and unlock, with some work in between: up to six times
+/// as long without the lock as with it, or as long each time. In step with each other, threads
+/// sleep or do not for a few nanoseconds more or less.
 fn hammered<G>(
     what: &str,
     amount: &Amount,
+    does_vary: bool,
     lock: impl Fn() -> G + Sync,
     unlock: impl Fn(G) + Sync,
 ) {
-    const WORK: u32 = 100;
-    let work = || (0..WORK).for_each(|n| _ = black_box(n));
-    program(what, amount, 2, &|_, _| {
+    const WORK: u64 = 100;
+    let work = |turns: u64| (0..turns).for_each(|n| _ = black_box(n));
+    let rounds = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
+    program(what, amount, 2, &|thread, _| {
+        let round = rounds[thread].fetch_add(1, Ordering::Relaxed);
         let guard = lock();
-        work();
+        work(WORK);
         unlock(guard);
-        work();
+        work(match does_vary {
+            true => share_of(6 * WORK, 2 * round + thread as u64),
+            false => WORK,
+        });
     });
 }
 
-/// One thread has the lock when the other one begins to wait for it, and keeps it for so many turns
-/// of a spin.
+/// A part of a number, another one each round.
+fn share_of(most: u64, round: u64) -> u64 {
+    // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4).
+    let share = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (share * most) >> 32
+}
+
+/// One thread has the lock when the other one begins to wait for it, and keeps it for up to so many
+/// turns of a spin: for another time each round, since a lock spins in steps, and always the same
+/// time would be just within a step or just beyond.
 fn handed_over<G>(
     what: &str,
     amount: &Amount,
-    held: u32,
+    most_held: u64,
     lock: impl Fn() -> G + Sync,
     unlock: impl Fn(G) + Sync,
 ) {
     let [has_it, wants_it, had_it] = [const { AtomicU64::new(0) }; 3];
-    let rounds = [const { AtomicU64::new(0) }; 2];
+    let rounds = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
     program(what, amount, 2, &|thread, is_over| {
         let wait_for = |stage: &AtomicU64, round| {
             while stage.load(Ordering::Acquire) < round && !is_over.load(Ordering::Relaxed) {
@@ -389,7 +416,7 @@ fn handed_over<G>(
             let guard = lock();
             has_it.store(round, Ordering::Release);
             wait_for(&wants_it, round);
-            (0..held).for_each(|_| std::hint::spin_loop());
+            (0..share_of(most_held, round)).for_each(|_| std::hint::spin_loop());
             unlock(guard);
             wait_for(&had_it, round);
         } else {

@@ -78,7 +78,7 @@ pub(super) fn timed<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
     };
     let mut timed = recorder.time(lock as u64);
     // Whatever becomes of it, and also where a lock of the program's panics.
-    let in_wait = recorder.in_waits.join();
+    let in_wait = recorder.note_lock_wait();
     let entered = Entered::new(&timed, lock, wait);
     let waiting = entered.as_ref().and_then(Entered::waiting);
     timed.begin(waiting);

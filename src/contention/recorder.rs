@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::pace::Pace;
 use super::sampling::{self, Waits};
-use super::shares::{Group, Shares, is_drawn};
+use super::shares::{Group, Shares, draw};
 use super::waiters::{Charge, Waiters, Waiting};
 use crate::capture::Capture;
 use crate::ring::{RecordWriter, Role, WaitWriter};
 use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
-use crate::sys::own_threads::is_own;
+use crate::sys::own_threads::thread_sets;
 use crate::sys::per_process::PerProcess;
 use crate::sys::signal::ErrnoGuard;
 use crate::sys::thread::thread_pointer;
-use crate::sys::thread_set::ThreadSet;
+use crate::sys::thread_sets::{Member, Set, ThreadSets};
 
 /// A forked child is not watched.
 static RECORDER: PerProcess<Recorder> = PerProcess::new();
@@ -38,8 +38,8 @@ pub(super) struct Recorder {
     pub(super) shares: Shares,
     /// Those who wait now.
     pub(super) waiters: Waiters,
-    /// Threads in waits for locks of which more is known than of a futex.
-    pub(super) in_waits: ThreadSet,
+    /// In which threads are whose waits are not those of the program, or are timed already.
+    threads: &'static ThreadSets,
     is_watched: AtomicBool,
     /// By [`Role`].
     lost: [Lost; 2],
@@ -111,8 +111,6 @@ impl Timed {
     /// The wait is over. *Async-signal-safe.*
     #[inline(always)]
     pub(super) fn end(&mut self, waiting: Option<&Waiting<'static>>) {
-        // Only now: those that are not timed shall be as long.
-        self.is_timed = is_drawn(self.one_of);
         if self.is_timed || self.is_entered {
             self.end_ns = now_ns();
         }
@@ -178,7 +176,7 @@ impl Recorder {
             pace: Pace::new(),
             shares: Shares::new(),
             waiters: Waiters::new()?,
-            in_waits: ThreadSet::default(),
+            threads: thread_sets()?,
             is_watched: AtomicBool::new(false),
             lost: Default::default(),
         };
@@ -188,9 +186,14 @@ impl Recorder {
     /// That of this process, if it is watched, and the calling thread is not one of the profiler's
     /// own, or in a wait that is timed already. *Async-signal-safe.*
     pub(super) fn of_watched() -> Option<&'static Self> {
-        Self::get().filter(|recorder| {
-            recorder.is_watched() && !is_own() && !recorder.in_waits.has_caller()
-        })
+        Self::get()
+            .filter(|recorder| recorder.is_watched() && !recorder.threads.has_caller_in_any())
+    }
+
+    /// The calling thread waits for a lock, until this is dropped: futexes that it waits for are
+    /// part of that. *Async-signal-safe.*
+    pub(super) fn note_lock_wait(&self) -> Option<Member<'static>> {
+        self.threads.join(Set::LockWait)
     }
 
     pub(super) fn is_watched(&self) -> bool {
@@ -216,12 +219,13 @@ impl Recorder {
     pub(super) fn time(&'static self, address: u64) -> Timed {
         let group = self.shares.group(address);
         let one_of = group.one_of();
+        let [is_entered, is_timed] = draw(one_of);
         Timed {
             recorder: self,
             group,
             one_of,
-            is_entered: is_drawn(one_of),
-            is_timed: false,
+            is_entered,
+            is_timed,
             is_holder_lost: false,
             begin_ns: 0,
             end_ns: 0,

@@ -6,10 +6,10 @@
 //!
 //! What is done for a wait before it begins changes how long it takes: the lock may be free a tenth
 //! of a microsecond later, and a thread that comes back then need not sleep, which takes a hundred
-//! times as long. So one of so many waits is *timed*, which is drawn when the wait is over: those
-//! are as long as all are. And one of so many is *entered* before it begins, so that its holder is
-//! known; what a holder is charged with is weighted by how long timed waits take for each
-//! nanosecond of entered ones.
+//! times as long. So one of so many waits is *timed*, for which nothing is done before it that is
+//! not done for all: those are as long as all are. And one of so many is *entered* before it
+//! begins, so that its holder is known; what a holder is charged with is weighted by how long timed
+//! waits take for each nanosecond of entered ones.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -128,10 +128,15 @@ impl Group {
     }
 }
 
-/// Whether a wait is drawn, one of so many of which are: a power of two. *Async-signal-safe.*
+/// Whether a wait is entered, and whether it is timed, one of so many of which are: a power of two
+/// of 32 bits. One says nothing of the other. *Async-signal-safe.*
 #[inline]
-pub(super) fn is_drawn(one_of: u32) -> bool {
-    one_of == 1 || next_random() & u64::from(one_of - 1) == 0
+pub(super) fn draw(one_of: u32) -> [bool; 2] {
+    if one_of == 1 {
+        return [true; 2];
+    }
+    let number = next_random();
+    [number, number >> 32].map(|half| half as u32 & (one_of - 1) == 0)
 }
 
 /// Another number each time, whatever other threads draw. *Async-signal-safe.*
@@ -284,7 +289,8 @@ mod tests {
     fn drawn(shares: &Shares, lock: u64) -> Option<u32> {
         let group = shares.group(lock);
         let one_of = group.one_of();
-        is_drawn(one_of).then(|| {
+        let [_, is_timed] = draw(one_of);
+        is_timed.then(|| {
             group.note_drawn();
             one_of
         })

@@ -54,11 +54,12 @@ const BETWEEN: [&str; 9] = [
 
 /// What of these is no more than the way to the system call, and says nothing that the function
 /// that it is called by does not.
-const PLUMBING: [&str; 15] = [
+const PLUMBING: [&str; 16] = [
     "sigprof::contention::stand_ins::",
+    "sigprof::contention::locks::let_go",
     "sigprof::contention::locks::mutex::",
     "sigprof::contention::locks::rwlock::",
-    "sigprof::contention::locks::condvar::Condvar::before_notify",
+    "sigprof::contention::locks::condvar::Condvar::notifying",
     "sigprof::contention::locks::condvar::Condvar::with_inner",
     "sigprof::sys::fork_mutex::",
     "std::sys::pal::unix::futex::",

@@ -59,7 +59,7 @@ pub(crate) mod thread;
 #[cfg(feature = "heap")]
 pub(crate) mod thread_counter;
 pub(crate) mod thread_hook;
-pub(crate) mod thread_set;
+pub(crate) mod thread_sets;
 pub(crate) mod thread_stack;
 pub(crate) mod timer;
 mod unlisted;

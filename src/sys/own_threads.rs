@@ -15,7 +15,7 @@ use super::signal;
 #[cfg(any(feature = "capi", feature = "contention", feature = "heap"))]
 use super::thread;
 use super::thread::{current_tid, identity};
-use super::thread_set::{Member, ThreadSet};
+use super::thread_sets::{Member, Set, ThreadSets};
 
 /// A forked child has none of its parent's threads.
 static OWN: PerProcess<Own> = PerProcess::new();
@@ -25,8 +25,8 @@ struct Own {
     /// Ids of the threads; 0: none.
     tids: [AtomicI32; 8],
     is_ending_process: AtomicBool,
-    /// Those that do the profiler's work at the moment.
-    at_work: ThreadSet,
+    /// What threads say of themselves at the moment.
+    sets: ThreadSets,
 }
 
 impl Own {
@@ -48,16 +48,28 @@ pub(crate) struct AtWork {
 pub(crate) fn note_own() -> AtWork {
     let own = OWN.get_or_make(Own::default).ok();
     AtWork {
-        _member: own.and_then(|own| own.at_work.join()),
+        _member: own.and_then(|own| own.sets.join(Set::OwnWork)),
     }
+}
+
+/// Sets of threads, in which those are that do the profiler's own work, and others that say
+/// something of themselves.
+///
+/// # Errors
+///
+/// Where the system has no page to give.
+#[cfg(feature = "contention")]
+pub(crate) fn thread_sets() -> io::Result<&'static ThreadSets> {
+    Ok(&OWN.get_or_make(Own::default)?.sets)
 }
 
 /// Whether the calling thread is one of the profiler's own, or does the profiler's work.
 /// *Async-signal-safe.*
-#[cfg(any(feature = "contention", feature = "heap"))]
+#[cfg(feature = "heap")]
 #[inline]
 pub(crate) fn is_own() -> bool {
-    OWN.get().is_some_and(|own| own.at_work.has_caller())
+    OWN.get()
+        .is_some_and(|own| own.sets.has_caller(Set::OwnWork))
 }
 
 /// Has the calling thread do the profiler's own work, which is in no profile of the heap or of

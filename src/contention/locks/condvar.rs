@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::looks::{Look, look};
 use super::super::wait::Wait;
-use super::{MutexGuard, contended, let_go};
+use super::{MutexGuard, contended, end_waits};
 
 /// Whether it was its time that has ended a wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,7 +42,7 @@ impl Condvar {
         match look(self.address()) {
             Look::Never => notify(&self.0),
             // Who waits sleeps, however long this takes.
-            _ => let_go(self.address(), Look::Before, || notify(&self.0)),
+            _ => end_waits(self.address(), || notify(&self.0)),
         }
     }
 

@@ -18,7 +18,7 @@ pub use rwlock::{
 };
 
 use super::at_lock::{charge, timed};
-use super::looks::{Look, may_any_wait};
+use super::looks::{Look, look, may_any_wait};
 use super::wait::Wait;
 
 /// Waits for a lock that could not be had at once. Not inlined, as its frame is where the stack
@@ -29,18 +29,28 @@ fn contended<T>(lock: usize, wait: Wait, work: impl FnOnce() -> T) -> T {
     timed(lock, wait, work)
 }
 
-/// Lets go of a lock that others may wait for, and answers for that. Not inlined either.
+/// Lets go of a lock, and answers for that.
+#[inline(always)]
+fn let_go<T>(lock: usize, work: impl FnOnce() -> T) -> T {
+    match look(lock) {
+        Look::Never => work(),
+        Look::Before => end_waits(lock, work),
+        Look::After => {
+            let answer = work();
+            if may_any_wait(lock) {
+                end_waits(lock, || {});
+            }
+            answer
+        }
+    }
+}
+
+/// Does what ends waits of others, and answers for that. Not inlined either.
 #[cold]
 #[inline(never)]
-fn let_go<T>(lock: usize, look: Look, work: impl FnOnce() -> T) -> T {
-    let mut charged = match look {
-        Look::Before => charge(lock),
-        Look::Never | Look::After => None,
-    };
+fn end_waits<T>(lock: usize, work: impl FnOnce() -> T) -> T {
+    let charged = charge(lock);
     let answer = work();
-    if look == Look::After && may_any_wait(lock) {
-        charged = charge(lock);
-    }
     if let Some(charged) = charged {
         charged.record();
     }

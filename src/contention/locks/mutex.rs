@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::lock_api::{self, RawMutex as _, RawMutexFair, RawMutexTimed};
 
-use super::super::looks::{Look, look};
 use super::super::wait::Wait;
 use super::{contended, let_go};
 
@@ -60,11 +59,7 @@ impl RawMutex {
     /// Does what unlocks, and has the calling thread answer for those who wait.
     #[inline(always)]
     pub(super) fn unlocking<T>(&self, unlock: impl FnOnce(&parking_lot::RawMutex) -> T) -> T {
-        let address = self.address();
-        match look(address) {
-            Look::Never => unlock(self.raw()),
-            look => let_go(address, look, || unlock(self.raw())),
-        }
+        let_go(self.address(), || unlock(self.raw()))
     }
 }
 

@@ -10,7 +10,6 @@ use parking_lot::lock_api::{
     RawRwLockUpgradeFair, RawRwLockUpgradeTimed,
 };
 
-use super::super::looks::{Look, look};
 use super::super::wait::Wait;
 use super::{contended, let_go};
 
@@ -51,11 +50,7 @@ impl RawRwLock {
     /// Does what lets the lock go, or a part, and has the calling thread answer for those who wait.
     #[inline(always)]
     fn unlocking(&self, unlock: impl FnOnce(&parking_lot::RawRwLock)) {
-        let address = ptr::from_ref(self).addr();
-        match look(address) {
-            Look::Never => unlock(&self.0),
-            look => let_go(address, look, || unlock(&self.0)),
-        }
+        let_go(ptr::from_ref(self).addr(), || unlock(&self.0));
     }
 }
 
