@@ -24,7 +24,7 @@
 //! is timed.
 //!
 //! What is waited for is in the label `wait`: `mutex`, `rwlock`, `condvar`, `semaphore`, `park` or
-//! `other`. It is told by the names of the functions that wait, so that a lock of another crate's is
+//! `other`. It is told by the names of the functions that wait, so that another crate's lock is
 //! what that crate has made it of: one of dashmap's is `rwlock`, a cell of once_cell's `other`.
 //!
 //! A wait that its lock's owner has ended before it began is none. A thread that is woken and finds
@@ -36,8 +36,8 @@
 //!   waits. `blocking_lock` is seen, and so are threads that wait for tasks.
 //! - The time in which a lock spins before it calls the system: [`Mutex`] and its relatives, below,
 //!   have it.
-//! - Calls within the C library itself, and those through an address that a program has from `dlsym`
-//!   or keeps in its data; `pthread_join`, barriers, and C11's locks.
+//! - Calls within the C library itself, and those through an address that a program has from
+//!   `dlsym` or keeps in its data; `pthread_join`, barriers, and C11's locks.
 //! - Waits by `futex_waitv` and `FUTEX_WAIT_REQUEUE_PI`; and the holder of a lock who ends a wait
 //!   by `FUTEX_CMP_REQUEUE`, `FUTEX_WAKE_OP` or `FUTEX_UNLOCK_PI`.
 //!

@@ -2,14 +2,18 @@
 //!
 //! Looked for as GDB does ("Debugging Information in Separate Files" in its manual): by build id in
 //! the global directory; then by the name in `.gnu_debuglink` beside the object, in `.debug` there,
-//! and under the global directory by the object's whole path.
+//! and under the global directory by the object's whole path; and then in the cache of debuginfod's
+//! clients. Without `.gnu_debuglink` the name is the object's with `.debug` behind it, as elfutils
+//! has it (`dwfl_standard_find_debuginfo`).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::Crc;
 
+use super::debuginfod;
 use super::object_file::{Bytes, ObjectFile};
 use super::opened::Problems;
 use crate::Error;
@@ -25,19 +29,31 @@ enum Proof<'d> {
     Crc(u32, &'d str),
 }
 
-/// The debug file of an object. Those that are there and do not belong to it are problems.
-pub(super) fn find(object: &ObjectFile, problems: &mut Problems) -> Option<Bytes> {
+/// The debug file of an object that was mapped by this name, if the object needs one. Files that are
+/// there and do not belong to the object are problems.
+pub(super) fn find(object: &ObjectFile, filename: &Path, problems: &mut Problems) -> Option<Bytes> {
+    if object.has_section(".debug_info") {
+        return None;
+    }
     let build_id = object.build_id().unwrap_or_default();
-    let by_build_id = path_by_build_id(&build_id).into_iter();
-    let by_build_id = by_build_id.map(|path| (path, Proof::BuildId(&build_id)));
     let link = problems.check(debug_link(object)).flatten();
-    let by_link = link.iter().flat_map(|link| {
-        let paths = paths_by_name(object.path(), link.name).into_iter();
-        paths.map(|path| (path, Proof::Crc(link.crc, &build_id)))
+    let name = match &link {
+        Some(link) => Some((link.name.to_owned(), Proof::Crc(link.crc, &build_id))),
+        // Nothing else would show that such a file belongs to it.
+        None if build_id.is_empty() => None,
+        None => usual_name(filename).map(|name| (name, Proof::BuildId(&build_id))),
+    };
+    let by_name = name.iter().flat_map(|(name, proof)| {
+        let paths = paths_by_name(filename, name).into_iter();
+        paths.map(|path| (path, *proof))
     });
-    for (path, proof) in by_build_id.chain(by_link) {
+    let by_build_id = |path| (path, Proof::BuildId(&build_id));
+    let candidates = (path_by_build_id(&build_id).map(by_build_id).into_iter())
+        .chain(by_name)
+        .chain(debuginfod::cached(&build_id).map(by_build_id));
+    for (path, proof) in candidates {
         // The object may be named by its own debug link, as one that was stripped in place.
-        if !path.is_file() || is_same(&path, object.path()) {
+        if !is_there(&path) || is_same(&path, object.path()) {
             continue;
         }
         let file = Bytes::of_file(&path).and_then(|file| check(&file, proof).map(|()| file));
@@ -46,6 +62,11 @@ pub(super) fn find(object: &ObjectFile, problems: &mut Problems) -> Option<Bytes
         }
     }
     None
+}
+
+/// Whether there is such a file. An empty one says that a server of debuginfod's has none.
+fn is_there(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
 }
 
 fn is_same(path: &Path, object: &Path) -> bool {
@@ -64,10 +85,20 @@ fn path_by_build_id(build_id: &str) -> Option<PathBuf> {
     })
 }
 
-fn paths_by_name(object: &Path, name: &OsStr) -> Vec<PathBuf> {
-    // The directory that the object is in, not one with a link to it.
-    let object = object.canonicalize().unwrap_or_else(|_| object.to_owned());
-    let Some(directory) = object.parent() else {
+fn usual_name(filename: &Path) -> Option<OsString> {
+    let mut name = filename.file_name()?.to_owned();
+    name.push(".debug");
+    Some(name)
+}
+
+fn paths_by_name(filename: &Path, name: &OsStr) -> Vec<PathBuf> {
+    // The directory that the object is in, not one with a link to it. The object may be gone.
+    let file = filename.canonicalize();
+    let directory = match &file {
+        Ok(file) => file.parent(),
+        Err(_) => filename.parent(),
+    };
+    let Some(directory) = directory.filter(|directory| directory.is_absolute()) else {
         return Vec::new();
     };
     let from_root = directory.strip_prefix("/").unwrap_or(directory);

@@ -10,9 +10,11 @@
 //! - The file itself: the running executable through `/proc/self/exe`, a file that was deleted or
 //!   replaced under a running process through `/proc/self/map_files` (which takes
 //!   `CAP_CHECKPOINT_RESTORE`), the vDSO from memory.
-//! - DWARF 2 to 5, as it is or compressed by zlib or zstd, in the file or in its debug file: under
-//!   `/usr/lib/debug/.build-id`; or by the name in `.gnu_debuglink` beside the file, in `.debug`
-//!   there, or under `/usr/lib/debug` by the file's path.
+//! - DWARF 2 to 5, as it is or compressed by zlib or zstd, in the file or, where the file has none,
+//!   in its debug file: by build id under `/usr/lib/debug/.build-id`; by the name in
+//!   `.gnu_debuglink`, or else the file's own name and `.debug`, beside the file, in `.debug` there,
+//!   or under `/usr/lib/debug` by the file's path; by build id in the cache of debuginfod's clients,
+//!   for which nothing is fetched.
 //! - `.symtab` of the file, of the debug file, and of what is in `.gnu_debugdata`; then `.dynsym`.
 //!
 //! What is damaged is left out, said in one comment, and takes nothing from the others.
@@ -28,6 +30,7 @@
 mod debug_file;
 mod debug_info;
 mod debugdata;
+mod debuginfod;
 mod find;
 mod functions;
 mod name;
@@ -40,6 +43,7 @@ mod wanted;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 
 use hashbrown::HashMap;
 
@@ -196,11 +200,13 @@ fn symbolize_object(
     finder: &Finder,
     object: &ObjectLocations,
 ) -> Result<Problems, Error> {
-    let place = finder.place(profile.mapping(object.mapping))?;
+    let mapping = profile.mapping(object.mapping);
+    let place = finder.place(mapping)?;
+    let filename = PathBuf::from(&mapping.filename);
     let locations = &object.locations;
     let look_up = || {
         let mut problems = Problems::default();
-        let opened = Opened::open(&place, &mut problems)?;
+        let opened = Opened::open(&place, &filename, &mut problems)?;
         let sources = opened.sources(&mut problems)?;
         let offsets = locations.iter().map(|&id| file_offset(profile, id));
         let wanted = sources.wanted(offsets);

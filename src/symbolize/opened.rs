@@ -1,5 +1,7 @@
 //! An object, with all that its addresses are named by.
 
+use std::path::Path;
+
 use super::debug_file;
 use super::debug_info::{self, Frame};
 use super::debugdata;
@@ -67,15 +69,19 @@ pub(super) struct Sources<'d> {
 }
 
 impl Opened {
-    /// Opens the object and its debug file, where it has one.
+    /// Opens the object, which was mapped by this name, and its debug file, where it has one.
     ///
     /// # Errors
     ///
     /// Where the object cannot be read, or is none. What else is damaged is among the problems.
-    pub(super) fn open(place: &Place, problems: &mut Problems) -> Result<Self, Error> {
+    pub(super) fn open(
+        place: &Place,
+        filename: &Path,
+        problems: &mut Problems,
+    ) -> Result<Self, Error> {
         let object = place.bytes()?;
         let parsed = ObjectFile::parse(&object)?;
-        let debug_file = debug_file::find(&parsed, problems);
+        let debug_file = debug_file::find(&parsed, filename, problems);
         let debugdata = problems.check(debugdata::read(&parsed)).flatten();
         Ok(Self {
             object,

@@ -136,7 +136,7 @@ impl Symbols {
             }
         }
         drop(all);
-        let is_certain = find_symbols(&place, &mut new);
+        let is_certain = find_symbols(&place, mapping.filename.as_ref(), &mut new);
         Some(Found {
             object,
             kept,
@@ -231,7 +231,11 @@ fn locations_of(addresses: &[u64]) -> Profile {
 
 /// Fills in the symbols at positions in one object, where there are some, and says whether there
 /// are none elsewhere: an object that cannot be read now has some perhaps.
-fn find_symbols(place: &Place, positions: &mut [(u64, u64, Option<Arc<str>>)]) -> bool {
+fn find_symbols(
+    place: &Place,
+    filename: &Path,
+    positions: &mut [(u64, u64, Option<Arc<str>>)],
+) -> bool {
     // Many addresses may have one symbol.
     let mut shared = HashSet::<Arc<str>>::new();
     let mut share = |name: &str| {
@@ -239,7 +243,7 @@ fn find_symbols(place: &Place, positions: &mut [(u64, u64, Option<Arc<str>>)]) -
     };
     let look_up = || {
         let mut problems = Problems::default();
-        let opened = Opened::open(place, &mut problems)?;
+        let opened = Opened::open(place, filename, &mut problems)?;
         let sources = opened.sources(&mut problems)?;
         for positions in positions.chunks_mut(AT_ONCE) {
             let wanted = sources.wanted(positions.iter().map(|&(_, position, _)| Some(position)));
@@ -312,7 +316,7 @@ mod tests {
         let is_certain = |path: &Path| {
             // Behind the end of each file.
             let mut wanted = [(0, 1 << 40, None)];
-            let is_certain = find_symbols(&Place::File(path.into()), &mut wanted);
+            let is_certain = find_symbols(&Place::File(path.into()), path, &mut wanted);
             assert_eq!(wanted[0].2, None);
             is_certain
         };

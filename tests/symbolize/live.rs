@@ -145,6 +145,26 @@ fn a_library_that_was_deleted_while_it_was_mapped() {
 }
 
 #[test]
+fn a_library_that_was_deleted_beside_its_debug_file() {
+    let flags = ["-g", "-shared", "-fPIC"];
+    let Some((directory, path)) = compile("deleted.so", &flags) else {
+        return;
+    };
+    let Some(objcopy) = tool("objcopy") else {
+        return;
+    };
+    let build_id = build_id(&path);
+    let debug_file = directory.path().join("deleted.so.debug");
+    let objcopy = |flag: &str, files: &[&Path]| run(Command::new(&objcopy).arg(flag).args(files));
+    objcopy("--only-keep-debug", &[&path, &debug_file]);
+    objcopy("--strip-all", &[&path]);
+    let address = open_library(&path);
+    fs::remove_file(&path).expect("it can be removed");
+    let (frames, left) = symbolize_live(address, &build_id);
+    assert_true_or_refused(&frames, &left);
+}
+
+#[test]
 fn a_library_that_was_replaced_while_it_was_mapped() {
     let Some((directory, path)) = compile("replaced.so", &["-g", "-shared", "-fPIC"]) else {
         return;

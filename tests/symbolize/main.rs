@@ -2,6 +2,8 @@
 #![cfg(feature = "symbolize")]
 
 mod against_addr2line;
+mod built;
+mod debug_files;
 mod files;
 mod live;
 #[path = "../support/process.rs"]
@@ -114,11 +116,9 @@ fn reasons(unsymbolized: &[Unsymbolized]) -> String {
 /// The build id as binutils reads it.
 fn build_id(path: &Path) -> String {
     let notes = run(Command::new("readelf").arg("-nW").arg(path));
-    notes
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Build ID: "))
-        .unwrap_or_default()
-        .to_owned()
+    let id = notes.split_once("Build ID: ").map(|(_, id)| id);
+    let id = id.and_then(|id| id.lines().next());
+    id.unwrap_or_default().trim().to_owned()
 }
 
 /// Name, address, file offset and size of a section.
