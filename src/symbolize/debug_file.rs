@@ -18,7 +18,7 @@ use super::object_file::{Bytes, ObjectFile};
 use super::opened::Problems;
 use crate::Error;
 
-const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
+pub(super) const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";
 
 /// What shows that a file belongs to an object.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,8 @@ enum Proof<'d> {
     Crc(u32, &'d str),
 }
 
-/// The debug file of an object that was mapped by this name, if the object needs one. Files that are
-/// there and do not belong to the object are problems.
+/// The debug file of an object that was mapped by this name, if the object needs one. Files that
+/// are there and do not belong to the object are problems.
 pub(super) fn find(object: &ObjectFile, filename: &Path, problems: &mut Problems) -> Option<Bytes> {
     if object.has_section(".debug_info") {
         return None;
@@ -65,7 +65,7 @@ pub(super) fn find(object: &ObjectFile, filename: &Path, problems: &mut Problems
 }
 
 /// Whether there is such a file. An empty one says that a server of debuginfod's has none.
-fn is_there(path: &Path) -> bool {
+pub(super) fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)
 }
 
@@ -91,7 +91,8 @@ fn usual_name(filename: &Path) -> Option<OsString> {
     Some(name)
 }
 
-fn paths_by_name(filename: &Path, name: &OsStr) -> Vec<PathBuf> {
+/// Where a file of this name may lie that belongs to an object of that one.
+pub(super) fn paths_by_name(filename: &Path, name: &OsStr) -> Vec<PathBuf> {
     // The directory that the object is in, not one with a link to it. The object may be gone.
     let file = filename.canonicalize();
     let directory = match &file {

@@ -1,6 +1,9 @@
 //! Addresses to functions, files, lines and inlined frames, by debug information.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::convert::Infallible;
+use std::path::Path;
 
 use addr2line::Context;
 use addr2line::gimli::{
@@ -9,10 +12,19 @@ use addr2line::gimli::{
 };
 
 use super::object_file::{Budget, ObjectFile};
+use super::opened::Problems;
+use super::split::{self, Skeletons};
 use super::wanted::Wanted;
 use crate::Error;
 
-type Reader<'d> = EndianSlice<'d, LittleEndian>;
+/// What to call it in a sentence.
+pub(super) const DEBUG_INFORMATION: &str = "the debug information";
+
+pub(super) type Reader<'d> = EndianSlice<'d, LittleEndian>;
+
+pub(super) fn reader(bytes: &[u8]) -> Reader<'_> {
+    EndianSlice::new(bytes, LittleEndian)
+}
 
 /// A call that is going on at an address, as debug information has it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -27,48 +39,83 @@ pub(super) struct Frame<'d> {
     pub(super) column: u32,
 }
 
+/// The first thing that was damaged, of several.
+#[derive(Default)]
+pub(super) struct Damage(Option<Error>);
+
+impl Damage {
+    pub(super) fn add(&mut self, error: Error) {
+        self.0.get_or_insert(error);
+    }
+
+    pub(super) fn check<T>(&mut self, outcome: Result<T, Error>) -> Option<T> {
+        outcome.map_err(|error| self.add(error)).ok()
+    }
+
+    fn outcome(self) -> Result<(), Error> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// Whether a section says anything of functions: what variables are in, and what macros there were,
+/// does not.
+pub(super) fn is_needed(section: SectionId) -> bool {
+    !matches!(
+        section,
+        SectionId::DebugLoc
+            | SectionId::DebugLocLists
+            | SectionId::DebugMacinfo
+            | SectionId::DebugMacro
+            | SectionId::DebugTypes
+    )
+}
+
 /// Calls `found` with the frames, innermost first, of each address that debug information knows.
-///
-/// # Errors
-///
-/// The first thing that is damaged. What can be read beside it is found.
+/// The object was mapped by `filename`, or is the debug file of the one that was. What is damaged
+/// is among the problems, and what can be read beside it is found.
 pub(super) fn look_up(
     object: &ObjectFile,
+    filename: &Path,
     wanted: &Wanted,
+    problems: &mut Problems,
     found: &mut dyn FnMut(usize, &[Frame]),
-) -> Result<(), Error> {
+) {
     if wanted.is_empty() || !object.has_section(".debug_info") {
-        return Ok(());
+        return;
     }
-    let mut outcome = Ok(());
+    let mut damage = Damage::default();
     let mut budget = Budget::new();
     let sections = DwarfSections::load(|id| {
-        // What variables are in, and what macros there were, says nothing of functions.
-        let is_needed = !matches!(
-            id,
-            SectionId::DebugLoc
-                | SectionId::DebugLocLists
-                | SectionId::DebugMacinfo
-                | SectionId::DebugMacro
-                | SectionId::DebugTypes
-        );
-        let bytes = match is_needed {
-            true => object.uncompressed(id.name(), &mut budget),
-            false => Ok(Cow::Borrowed(&[][..])),
+        let bytes = match is_needed(id) {
+            true => damage.check(object.uncompressed(id.name(), &mut budget)),
+            false => None,
         };
-        Ok::<_, DwarfError>(bytes.unwrap_or_else(|error| {
-            keep_first(&mut outcome, error);
-            Cow::Borrowed(&[])
-        }))
+        Ok::<_, Infallible>(bytes.unwrap_or_default())
     });
-    let damaged = |error: DwarfError| object.damaged("the debug information", error);
-    let sections = sections.map_err(damaged)?;
-    let mut dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
+    let Ok(sections) = sections;
+    let mut dwarf = sections.borrow(|bytes| reader(bytes));
     // Units that share abbreviations, as Rust's do, would parse them each.
     dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-    let context = Context::from_dwarf(dwarf).map_err(damaged)?;
+    // Made before the context, which borrows from them.
+    let (split, split_sections) = (OnceCell::new(), OnceCell::new());
+    let damaged = |error: DwarfError| object.damaged(DEBUG_INFORMATION, error);
+    let Some(context) = damage.check(Context::from_dwarf(dwarf).map_err(damaged)) else {
+        problems.check(damage.outcome());
+        return;
+    };
     // Where each unit's code lies is known now. Symbols and ranges are not read again, as a rule.
     object.forget();
+    let skeletons = Skeletons::of(&context, wanted);
+    let mut split_damage = Damage::default();
+    if !skeletons.is_empty() {
+        let files = split.get_or_init(|| {
+            split::Files::open(&skeletons, filename, object.path(), &mut split_damage)
+        });
+        problems.check(files.check(&skeletons, object.path()));
+        let sections =
+            split_sections.get_or_init(|| files.sections(&mut budget, &mut split_damage));
+        sections.give(&context, &skeletons, files, &mut split_damage);
+    }
     // What is parsed on the way goes with the context, and what `found` keeps stays. Parsed first,
     // the two do not share pages, and those of the first can be given back.
     for &(address, _) in wanted.addresses() {
@@ -78,7 +125,13 @@ pub(super) fn look_up(
     for &(address, index) in wanted.addresses() {
         frames.clear();
         if let Err(error) = frames_at(&context, address, &mut |frame| frames.push(frame)) {
-            keep_first(&mut outcome, damaged(error));
+            let file = split
+                .get()
+                .and_then(|files| skeletons.file_of(address, files));
+            match file {
+                Some(file) => split_damage.add(split::damaged(file, error)),
+                None => damage.add(damaged(error)),
+            }
             // The line table says where, if not in which function.
             frames.clear();
             let location = context.find_location(address).ok().flatten();
@@ -88,13 +141,8 @@ pub(super) fn look_up(
             found(index, &frames);
         }
     }
-    outcome
-}
-
-fn keep_first(outcome: &mut Result<(), Error>, error: Error) {
-    if outcome.is_ok() {
-        *outcome = Err(error);
-    }
+    problems.check(damage.outcome());
+    problems.check(split_damage.outcome());
 }
 
 fn frames_at<'c>(

@@ -10,21 +10,24 @@
 //! - The file itself: the running executable through `/proc/self/exe`, a file that was deleted or
 //!   replaced under a running process through `/proc/self/map_files` (which takes
 //!   `CAP_CHECKPOINT_RESTORE`), the vDSO from memory.
-//! - DWARF 2 to 5, as it is or compressed by zlib or zstd, in the file or, where the file has none,
-//!   in its debug file: by build id under `/usr/lib/debug/.build-id`; by the name in
-//!   `.gnu_debuglink`, or else the file's own name and `.debug`, beside the file, in `.debug` there,
-//!   or under `/usr/lib/debug` by the file's path; by build id in the cache of debuginfod's clients,
-//!   for which nothing is fetched.
+//! - DWARF 2 to 5, as it is or compressed by zlib or zstd, in the file or, where the file has
+//!   none, in its debug file: by build id under `/usr/lib/debug/.build-id`; by the name in
+//!   `.gnu_debuglink`, or else the file's own name and `.debug`, beside the file, in `.debug`
+//!   there, or under `/usr/lib/debug` by the path of the file; by build id in the cache of the
+//!   clients of debuginfod, for which nothing is fetched.
+//! - Debug information that the compiler split off (`-gsplit-dwarf`, Rust's `split-debuginfo`): in
+//!   a package (`.dwp`) by the name of the object or of its debug file; in `.dwo` files where the
+//!   compiler left them, or beside the object.
 //! - `.symtab` of the file, of the debug file, and of what is in `.gnu_debugdata`; then `.dynsym`.
 //!
 //! What is damaged is left out, said in one comment, and takes nothing from the others.
 //!
 //! # What it does not
 //!
-//! Files whose build id is not the mapping's are refused rather than believed. Split DWARF gives no
-//! inlined frames. Where a function begins (`start_line`) stays open. A bug in what reads files may
-//! make it panic: the panic is caught, and what the process's panic hook does about it, it does; a
-//! program built with `panic = "abort"` would end.
+//! Files whose build id is not the mapping's are refused rather than believed. Where a function
+//! begins (`start_line`) stays open. A bug in what reads files may make it panic: the panic is
+//! caught, and what the process's panic hook does about it, it does; a program built with
+//! `panic = "abort"` would end.
 #![forbid(unsafe_code)]
 
 mod debug_file;
@@ -36,6 +39,7 @@ mod functions;
 mod name;
 mod object_file;
 mod opened;
+mod split;
 mod symbol_table;
 #[cfg(feature = "http")]
 mod symbols;

@@ -219,14 +219,25 @@ impl<'d> ObjectFile<'d> {
         })
     }
 
-    fn section(&self, name: &str) -> Option<&Section<'d>> {
-        let by_name = |name: &str| self.sections.iter().find(|s| s.name == name.as_bytes());
-        let section = by_name(name).or_else(|| {
+    /// The sections of a name that have bytes. Several are one, in their order: a compiler gives a
+    /// section to each type, for linkers to drop those that they have.
+    fn sections(&self, name: &str) -> impl Iterator<Item = &Section<'d>> {
+        let is_named = |name: &[u8]| self.sections.iter().any(|section| section.name == name);
+        let mut name = name.as_bytes().to_owned();
+        if !is_named(&name)
+            && let Some(rest) = name.strip_prefix(b".debug_")
+        {
             // Compressed as it was before there was a flag for it.
-            by_name(&format!(".zdebug_{}", name.strip_prefix(".debug_")?))
-        })?;
+            name = [b".zdebug_", rest].concat();
+        }
         // A debug file has the headers of sections whose bytes are elsewhere.
-        (section.kind != elf::SHT_NOBITS).then_some(section)
+        let has_bytes = |section: &&Section| section.kind != elf::SHT_NOBITS;
+        let sections = self.sections.iter().filter(has_bytes);
+        sections.filter(move |section| section.name == name)
+    }
+
+    fn section(&self, name: &str) -> Option<&Section<'d>> {
+        self.sections(name).next()
     }
 
     /// Whether there is a section of this name, with bytes.
@@ -259,16 +270,19 @@ impl<'d> ObjectFile<'d> {
         name: &str,
         budget: &mut Budget,
     ) -> Result<Cow<'d, [u8]>, Error> {
-        let Some(section) = self.section(name) else {
-            return Ok(Cow::Borrowed(&[]));
+        let damaged = |error: String| self.damaged(name, error);
+        let mut sections = self.sections(name);
+        let mut all = match sections.next() {
+            Some(section) => section.uncompressed(budget).map_err(damaged)?,
+            None => Cow::default(),
         };
-        let data = section.data.clone().and_then(|data| {
-            if data.format != CompressionFormat::None {
-                budget.take(data.uncompressed_size, data.data.len())?;
-            }
-            data.decompress().map_err(|error| error.to_string())
-        });
-        data.map_err(|error| self.damaged(name, error))
+        for section in sections {
+            let more = section.uncompressed(budget).map_err(damaged)?;
+            let bytes = all.len() + more.len();
+            budget.take(bytes as u64, bytes).map_err(damaged)?;
+            all.to_mut().extend_from_slice(&more);
+        }
+        Ok(all)
     }
 
     /// A symbol table, empty where there is none.
@@ -303,6 +317,14 @@ impl<'d> ObjectFile<'d> {
 }
 
 impl<'d> Section<'d> {
+    fn uncompressed(&self, budget: &mut Budget) -> Result<Cow<'d, [u8]>, String> {
+        let data = self.data.clone()?;
+        if data.format != CompressionFormat::None {
+            budget.take(data.uncompressed_size, data.data.len())?;
+        }
+        data.decompress().map_err(|error| error.to_string())
+    }
+
     fn of<Elf: FileHeader<Endian = LittleEndian>>(
         data: &'d [u8],
         sections: &SectionTable<'d, Elf>,

@@ -1,6 +1,6 @@
 //! An object, with all that its addresses are named by.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::debug_file;
 use super::debug_info::{self, Frame};
@@ -55,6 +55,8 @@ impl Problems {
 /// The bytes of an object and of the files that belong to it.
 #[derive(Debug)]
 pub(super) struct Opened {
+    /// By which the object was mapped.
+    filename: PathBuf,
     object: Bytes,
     debug_file: Option<Bytes>,
     /// The object within the object that has its symbols.
@@ -63,6 +65,7 @@ pub(super) struct Opened {
 
 /// An [`Opened`], parsed.
 pub(super) struct Sources<'d> {
+    filename: &'d Path,
     object: ObjectFile<'d>,
     debug_file: Option<ObjectFile<'d>>,
     debugdata: Option<ObjectFile<'d>>,
@@ -84,6 +87,7 @@ impl Opened {
         let debug_file = debug_file::find(&parsed, filename, problems);
         let debugdata = problems.check(debugdata::read(&parsed)).flatten();
         Ok(Self {
+            filename: filename.to_owned(),
             object,
             debug_file,
             debugdata,
@@ -98,6 +102,7 @@ impl Opened {
             problems.check(parsed).flatten()
         };
         Ok(Sources {
+            filename: &self.filename,
             object,
             debug_file: parse(self.debug_file.as_ref()),
             debugdata: parse(self.debugdata.as_ref()),
@@ -146,7 +151,7 @@ impl<'d> Sources<'d> {
         let object = (self.debug_file.as_ref())
             .filter(has_debug_info)
             .unwrap_or(&self.object);
-        problems.check(debug_info::look_up(object, wanted, found));
+        debug_info::look_up(object, self.filename, wanted, problems, found);
     }
 
     /// Whether the object was stripped of its symbols, and nothing has them instead.

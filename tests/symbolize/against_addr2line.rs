@@ -121,13 +121,7 @@ fn compare(tool: &Path, path: &Path, count: usize) -> (usize, usize) {
         known += 1;
         let found: Vec<_> = frames(&profile, location)
             .into_iter()
-            .map(|frame| {
-                let name = match frame.system_name.as_str() {
-                    "" => frame.name,
-                    _ => frame.system_name,
-                };
-                (name, plain(&frame.file), frame.line)
-            })
+            .map(|frame| (frame.symbol().to_owned(), plain(&frame.file), frame.line))
             .collect();
         let expected: Vec<_> = expected
             .iter()

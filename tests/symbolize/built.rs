@@ -20,39 +20,72 @@ impl Built {
     pub(super) fn new(flags: &[&str]) -> Option<Self> {
         tool("addr2line")?;
         tool("objcopy")?;
-        // A build id of its own, for the directory that all programs share.
-        let build_id = format!(
-            "-Wl,--build-id=0x{:032x}{:08x}",
-            process_nonce(),
-            std::process::id()
-        );
+        let build_id = unique_build_id();
         let mut all = vec!["-shared", "-fPIC", &build_id];
         all.extend(flags);
         let (directory, path) = compile("library.so", &all)?;
         fs::copy(&path, directory.path().join(WHOLE)).expect("it can be copied");
-        let built = Self::at(directory.path());
-        Some(Self {
-            _directory: Some(directory),
-            ..built
-        })
+        Some(Self::at(directory.path()).owning(directory))
+    }
+
+    /// One whose debug information the compiler splits off. Its code is that of one of the same
+    /// version of DWARF whose debug information stays.
+    pub(super) fn split(version: &str, flags: &[&str]) -> Option<Self> {
+        let built = Self::new(&[version])?;
+        let mut gcc = Command::new(tool("gcc")?);
+        gcc.args(["-O2", "-shared", "-fPIC", "-gsplit-dwarf"])
+            .args(["-o", "library.so", version, &unique_build_id()])
+            .args(flags)
+            .arg("code.c");
+        run(gcc.current_dir(built.directory()));
+        Some(built)
+    }
+
+    /// A Rust program whose code and debug information are where these flags say. Its code is that
+    /// of one whose debug information stays.
+    pub(super) fn rust(flags: &[&str]) -> Option<Self> {
+        tool("addr2line")?;
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::write(directory.path().join("code.rs"), RUST_SOURCE).expect("it can be written");
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let compile = |name: &str, flags: &[&str]| {
+            let mut command = Command::new(&rustc);
+            command
+                .args(["-O", "-g", "code.rs", "-o", name])
+                .args(flags);
+            run(command.current_dir(directory.path()));
+        };
+        // binutils 2.40 misses some calls that were inlined, where DWARF 5 has them.
+        compile(WHOLE, &["-Cdwarf-version=4", "-Csplit-debuginfo=off"]);
+        compile("library.so", flags);
+        Some(Self::at(directory.path()).owning(directory))
     }
 
     /// The one that lies in a directory, whatever has become of it.
     pub(super) fn at(directory: &Path) -> Self {
         let whole = directory.join(WHOLE);
-        let functions = ["exported", "hidden"].into_iter();
-        let addresses: Vec<_> = functions.flat_map(|name| range(&whole, name)).collect();
+        let (mut addresses, mut offsets) = (Vec::new(), Vec::new());
+        for function in ["exported", "hidden"] {
+            let range = range(&whole, function);
+            let begin = file_offset(&whole, range.start);
+            offsets.extend(range.clone().map(|address| address - range.start + begin));
+            addresses.extend(range);
+        }
         let expected = addr2line("addr2line".as_ref(), &whole, &addresses);
         let inlined = expected.iter().filter(|frames| frames.len() > 1);
         assert!(inlined.count() > 10, "the library has inlined calls");
-        let offsets = addresses
-            .iter()
-            .map(|&address| file_offset(&whole, address));
         Self {
             _directory: None,
             path: directory.join("library.so"),
-            offsets: offsets.collect(),
+            offsets,
             expected,
+        }
+    }
+
+    fn owning(self, directory: tempfile::TempDir) -> Self {
+        Self {
+            _directory: Some(directory),
+            ..self
         }
     }
 
@@ -91,7 +124,7 @@ impl Built {
         for ((found, expected), offset) in found.iter().zip(&self.expected).zip(&self.offsets) {
             let found: Vec<_> = found
                 .iter()
-                .map(|frame| (frame.name.clone(), plain(&frame.file), frame.line))
+                .map(|frame| (frame.symbol().to_owned(), plain(&frame.file), frame.line))
                 .collect();
             let expected: Vec<_> = expected
                 .iter()
@@ -99,6 +132,22 @@ impl Built {
                 .collect();
             assert_eq!(found, expected, "at {offset:#x}");
         }
+    }
+
+    /// Each address has its line, and the function that it is in, but not what was inlined there.
+    #[track_caller]
+    pub(super) fn assert_lines(&self) -> String {
+        let (found, left) = self.symbolize();
+        for (found, expected) in found.iter().zip(&self.expected) {
+            let [frame] = &found[..] else {
+                panic!("{found:?} instead of {expected:?}: {left}");
+            };
+            let (_, file, line) = &expected[0];
+            let (function, _, _) = &expected[expected.len() - 1];
+            let found = (frame.symbol(), plain(&frame.file), frame.line);
+            assert_eq!(found, (function.as_str(), plain(file), *line), "{left}");
+        }
+        left
     }
 
     /// The functions have their names, and nothing more.
@@ -116,6 +165,38 @@ impl Built {
         left
     }
 }
+
+/// An option for the linker: a build id of its own, for the directory that all programs share.
+fn unique_build_id() -> String {
+    format!(
+        "-Wl,--build-id=0x{:032x}{:08x}",
+        process_nonce(),
+        std::process::id()
+    )
+}
+
+const RUST_SOURCE: &str = "\
+use std::hint::black_box;
+#[inline(always)]
+fn innermost(x: u64) -> u64 { black_box(x).rotate_left(7) ^ 0x55 }
+#[inline(always)]
+fn inner(x: u64) -> u64 { innermost(x) + innermost(x + 1) }
+#[no_mangle]
+#[inline(never)]
+pub fn hidden(values: &mut Vec<u64>) -> u64 {
+    values.sort_by(|a, b| inner(*a).cmp(&inner(*b)));
+    values.iter().copied().map(inner).fold(0, |a, b| a ^ b)
+}
+#[no_mangle]
+#[inline(never)]
+pub fn exported(values: &[u64]) -> Option<u64> {
+    values.iter().map(|&x| inner(x)).max()
+}
+fn main() {
+    let mut values: Vec<u64> = (0..black_box(100)).collect();
+    println!(\"{:?} {}\", exported(&values), hidden(&mut values));
+}
+";
 
 /// The linked addresses of a function.
 fn range(path: &Path, function: &str) -> std::ops::Range<u64> {

@@ -36,23 +36,6 @@ fn inlined_calls_come_innermost_first_and_marks_are_set() {
 }
 
 #[test]
-fn split_debug_information_gives_lines_and_symbols() {
-    let flags = ["-g", "-gsplit-dwarf", "-shared", "-fPIC"];
-    let Some((_directory, path)) = compile("split.so", &flags) else {
-        return;
-    };
-    let mapping = mapping_of(&path, &build_id(&path));
-    let (profile, locations, left) = symbolize_function(&path, mapping, "exported");
-    assert_eq!(reasons(&left), "");
-    for location in locations {
-        let frames = frames(&profile, location);
-        assert_eq!(frames.len(), 1);
-        assert_eq!(frames[0].name, "exported");
-        assert!(frames[0].line > 0);
-    }
-}
-
-#[test]
 fn lines_that_are_there_stay() {
     let Some((_directory, path)) = compile("library.so", &["-g", "-shared", "-fPIC"]) else {
         return;

@@ -9,6 +9,7 @@ mod live;
 #[path = "../support/process.rs"]
 mod process;
 mod shapes;
+mod split;
 
 use std::collections::HashSet;
 use std::fs;
@@ -89,6 +90,16 @@ struct Frame {
     system_name: String,
     file: String,
     line: i64,
+}
+
+impl Frame {
+    /// The name that the linker knows.
+    fn symbol(&self) -> &str {
+        match self.system_name.as_str() {
+            "" => &self.name,
+            symbol => symbol,
+        }
+    }
 }
 
 fn frames(profile: &Profile, location: LocationId) -> Vec<Frame> {
@@ -176,6 +187,7 @@ int exported(volatile int *x) {
     return sum;
 }
 int main(int argc, char **argv) { (void)argv; return exported((volatile int *)&argc); }
+struct pair { int first, second; } pair;
 ";
 
 /// A directory with the C program in it, compiled to `name`.

@@ -23,7 +23,7 @@ fn set_debugdata(built: &Built, bytes: &[u8]) {
 }
 
 /// Bytes with some bits of theirs flipped, each round others.
-fn flipped(bytes: &[u8], round: u64) -> Vec<u8> {
+pub(super) fn flipped(bytes: &[u8], round: u64) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(round + 1);
     for _ in 0..=round % 8 {

@@ -1,0 +1,155 @@
+//! Debug information that the compiler split off: units in files of their own, and packages.
+
+use super::*;
+use crate::built::Built;
+
+/// The one file of this extension in the library's directory.
+#[track_caller]
+fn only_file(built: &Built, extension: &str) -> PathBuf {
+    let entries = fs::read_dir(built.directory()).expect("it can be read");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    let mut paths = paths.filter(|path| path.extension() == Some(extension.as_ref()));
+    let path = paths.next().expect("there is one");
+    assert_eq!(paths.next(), None, "there is one alone");
+    path
+}
+
+/// All is found in this file; a damaged one or another build's costs no more than what was inlined.
+#[track_caller]
+fn assert_found_in(built: &Built, file: &Path, other: &Path, rounds: u64) {
+    built.assert_whole();
+    let whole = fs::read(file).expect("it can be read");
+    let (path, shown) = (built.path.display(), file.display());
+    for len in [1, 64, whole.len() / 2, whole.len() - 1] {
+        fs::write(file, &whole[..len]).expect("it can be written");
+        let left = built.assert_lines();
+        assert!(left.starts_with(&format!("{path}: ")), "{left}");
+        assert!(left.contains(&shown.to_string()), "{left}");
+        assert_eq!(left.lines().count(), 1, "{left}");
+    }
+    for round in 0..rounds {
+        fs::write(file, shapes::flipped(&whole, round)).expect("it can be written");
+        let (found, left) = built.symbolize();
+        assert!(
+            found.iter().all(|frames| !frames.is_empty()),
+            "round {round}: {left}"
+        );
+    }
+    fs::copy(other, file).expect("it can be copied");
+    let left = built.assert_lines();
+    assert!(left.contains(&shown.to_string()), "{left}");
+    fs::remove_file(file).expect("it can be removed");
+    let left = built.assert_lines();
+    let reason = format!("{path}: the split debug information of {path} is incomplete: ");
+    assert!(left.starts_with(&reason), "{left}");
+    assert!(left.ends_with(" cannot be found"), "{left}");
+    fs::write(file, whole).expect("it can be written");
+}
+
+#[test]
+fn a_unit_in_a_file_of_its_own() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let Some(built) = Built::split(version, &[]) else {
+            return;
+        };
+        let file = only_file(&built, "dwo");
+        let other = Built::split(version, &["-fwrapv"]).expect("there is a compiler");
+        assert_found_in(&built, &file, &only_file(&other, "dwo"), 100);
+        for compression in ["zlib-gabi", "zlib-gnu"] {
+            let flag = format!("--compress-debug-sections={compression}");
+            let name = file.file_name().and_then(|name| name.to_str());
+            built.run(&format!("objcopy {flag} {}", name.expect("it is UTF-8")));
+            built.assert_whole();
+        }
+    }
+}
+
+/// The compiler leaves each type in a section of its own, all of one name.
+#[test]
+fn units_of_types_beside_that_of_the_code() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let Some(built) = Built::split(version, &["-fdebug-types-section"]) else {
+            return;
+        };
+        built.assert_whole();
+    }
+}
+
+#[test]
+fn a_package_of_units() {
+    if tool("dwp").is_none() {
+        return;
+    }
+    // GNU's dwp of these years knows no later version.
+    let packaged = |flags: &[&str]| {
+        let built = Built::split("-gdwarf-4", flags)?;
+        built.run("dwp -e library.so -o library.so.dwp");
+        fs::remove_file(only_file(&built, "dwo")).expect("it can be removed");
+        Some(built)
+    };
+    let Some(built) = packaged(&[]) else {
+        return;
+    };
+    let other = packaged(&["-fwrapv"]).expect("there is a compiler");
+    assert_found_in(
+        &built,
+        &only_file(&built, "dwp"),
+        &only_file(&other, "dwp"),
+        100,
+    );
+}
+
+#[test]
+fn rust_programs_of_every_setting() {
+    for version in ["4", "5"] {
+        let version = format!("-Cdwarf-version={version}");
+        for setting in ["off", "packed", "unpacked"] {
+            let setting = format!("-Csplit-debuginfo={setting}");
+            let Some(built) = Built::rust(&[&version, &setting]) else {
+                return;
+            };
+            built.assert_whole();
+            if setting.ends_with("=packed") && version.ends_with("=5") {
+                let file = only_file(&built, "dwp");
+                let other = Built::rust(&[&version, &setting, "-Cmetadata=other"]);
+                let other = other.expect("there is a compiler");
+                assert_found_in(&built, &file, &only_file(&other, "dwp"), 2);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_build_that_was_moved() {
+    let Some(built) = Built::split("-g", &[]) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    for entry in fs::read_dir(built.directory()).expect("it can be read") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().expect("it has a name");
+        fs::rename(&path, directory.path().join(name)).expect("it can be renamed");
+    }
+    Built::at(directory.path()).assert_whole();
+}
+
+#[test]
+fn skeletons_in_a_debug_file() {
+    let Some(built) = Built::split("-gdwarf-4", &[]) else {
+        return;
+    };
+    built.run("objcopy --only-keep-debug library.so moved.debug");
+    built.run("objcopy --strip-all library.so");
+    built.run("objcopy --add-gnu-debuglink=moved.debug library.so");
+    built.assert_whole();
+    if tool("dwp").is_some() {
+        built.run("dwp -e moved.debug -o package");
+        fs::remove_file(only_file(&built, "dwo")).expect("it can be removed");
+        let package = |name: &str| built.directory().join(name);
+        for name in ["moved.debug.dwp", "moved.dwp", "library.so.dwp"] {
+            fs::copy(package("package"), package(name)).expect("it can be copied");
+            built.assert_whole();
+            fs::remove_file(package(name)).expect("it can be removed");
+        }
+    }
+}
