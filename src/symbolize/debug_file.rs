@@ -64,6 +64,12 @@ pub(super) fn find(object: &ObjectFile, filename: &Path, problems: &mut Problems
     None
 }
 
+/// Where the debug file of a build id may lie.
+pub(super) fn by_build_id(build_id: &str) -> impl Iterator<Item = PathBuf> {
+    let path = path_by_build_id(build_id).into_iter();
+    path.chain(debuginfod::cached(build_id))
+}
+
 /// Whether there is such a file. An empty one says that a server of debuginfod's has none.
 pub(super) fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() > 0)

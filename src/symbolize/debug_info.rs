@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::path::Path;
 
 use addr2line::Context;
@@ -11,14 +12,12 @@ use addr2line::gimli::{
     SectionId,
 };
 
-use super::object_file::{Budget, ObjectFile};
+use super::object_file::{self, Budget, ObjectFile};
 use super::opened::Problems;
 use super::split::{self, Skeletons};
+use super::supplementary;
 use super::wanted::Wanted;
 use crate::Error;
-
-/// What to call it in a sentence.
-pub(super) const DEBUG_INFORMATION: &str = "the debug information";
 
 pub(super) type Reader<'d> = EndianSlice<'d, LittleEndian>;
 
@@ -37,6 +36,11 @@ pub(super) struct Frame<'d> {
     pub(super) line: u32,
     /// 0 if unknown.
     pub(super) column: u32,
+}
+
+/// What says that the debug information in a file cannot be read.
+pub(super) fn damaged(path: &Path, error: impl Display) -> Error {
+    object_file::damaged(path, Some("the debug information"), error)
 }
 
 /// The first thing that was damaged, of several.
@@ -70,6 +74,22 @@ pub(super) fn is_needed(section: SectionId) -> bool {
     )
 }
 
+/// The sections that say anything of functions. Those that are damaged are empty.
+fn sections<'d>(
+    object: &ObjectFile<'d>,
+    budget: &mut Budget,
+    damage: &mut Damage,
+) -> DwarfSections<Cow<'d, [u8]>> {
+    let Ok(sections) = DwarfSections::load(|id| {
+        let bytes = match is_needed(id) {
+            true => damage.check(object.uncompressed(id.name(), budget)),
+            false => None,
+        };
+        Ok::<_, Infallible>(bytes.unwrap_or_default())
+    });
+    sections
+}
+
 /// Calls `found` with the frames, innermost first, of each address that debug information knows.
 /// The object was mapped by `filename`, or is the debug file of the one that was. What is damaged
 /// is among the problems, and what can be read beside it is found.
@@ -85,21 +105,32 @@ pub(super) fn look_up(
     }
     let mut damage = Damage::default();
     let mut budget = Budget::new();
-    let sections = DwarfSections::load(|id| {
-        let bytes = match is_needed(id) {
-            true => damage.check(object.uncompressed(id.name(), &mut budget)),
-            false => None,
-        };
-        Ok::<_, Infallible>(bytes.unwrap_or_default())
+    let supplementary = damage.check(supplementary::find(object)).flatten();
+    let supplementary = supplementary.as_ref().and_then(|bytes| {
+        let object = damage.check(ObjectFile::parse(bytes))?;
+        damage.check(object.check_names());
+        let sections = sections(&object, &mut budget, &mut damage);
+        Some((object.path(), sections))
     });
-    let Ok(sections) = sections;
-    let mut dwarf = sections.borrow(|bytes| reader(bytes));
-    // Units that share abbreviations, as Rust's do, would parse them each.
-    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    let sections = sections(object, &mut budget, &mut damage);
     // Made before the context, which borrows from them.
     let (split, split_sections) = (OnceCell::new(), OnceCell::new());
-    let damaged = |error: DwarfError| object.damaged(DEBUG_INFORMATION, error);
-    let Some(context) = damage.check(Context::from_dwarf(dwarf).map_err(damaged)) else {
+    let context = |supplementary| {
+        let mut dwarf = sections.borrow_with_sup(supplementary, |bytes| reader(bytes));
+        // Units that share abbreviations, as Rust's do, would parse them each.
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        Context::from_dwarf(dwarf)
+    };
+    let context = match &supplementary {
+        Some((path, sections)) => context(Some(sections)).or_else(|error| {
+            let context = context(None)?;
+            // It is the supplementary file, then.
+            damage.add(damaged(path, error));
+            Ok(context)
+        }),
+        None => context(None),
+    };
+    let Some(context) = damage.check(context.map_err(|error| damaged(object.path(), error))) else {
         problems.check(damage.outcome());
         return;
     };
@@ -129,8 +160,8 @@ pub(super) fn look_up(
                 .get()
                 .and_then(|files| skeletons.file_of(address, files));
             match file {
-                Some(file) => split_damage.add(split::damaged(file, error)),
-                None => damage.add(damaged(error)),
+                Some(file) => split_damage.add(damaged(file, error)),
+                None => damage.add(damaged(object.path(), error)),
             }
             // The line table says where, if not in which function.
             frames.clear();

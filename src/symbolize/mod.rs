@@ -18,6 +18,8 @@
 //! - Debug information that the compiler split off (`-gsplit-dwarf`, Rust's `split-debuginfo`): in
 //!   a package (`.dwp`) by the name of the object or of its debug file; in `.dwo` files where the
 //!   compiler left them, or beside the object.
+//! - What several objects have in common, and `dwz` moved to a supplementary file: by the name that
+//!   `.gnu_debugaltlink` or `.debug_sup` has, and by build id where debug files lie.
 //! - `.symtab` of the file, of the debug file, and of what is in `.gnu_debugdata`; then `.dynsym`.
 //!
 //! What is damaged is left out, said in one comment, and takes nothing from the others.
@@ -40,6 +42,7 @@ mod name;
 mod object_file;
 mod opened;
 mod split;
+mod supplementary;
 mod symbol_table;
 #[cfg(feature = "http")]
 mod symbols;

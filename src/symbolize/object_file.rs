@@ -111,7 +111,7 @@ struct Segment {
 /// What a section header says.
 #[derive(Debug)]
 pub(super) struct Section<'d> {
-    name: &'d [u8],
+    name: object::Result<&'d [u8]>,
     kind: SectionType,
     pub(super) is_code: bool,
     /// Where it is loaded.
@@ -182,6 +182,19 @@ impl<'d> ObjectFile<'d> {
         })
     }
 
+    /// Says what is damaged although the rest can be read.
+    ///
+    /// # Errors
+    ///
+    /// Where a section has no name: it may be any of those that are looked for.
+    pub(super) fn check_names(&self) -> Result<(), Error> {
+        let mut names = self.sections.iter().map(|section| section.name);
+        match names.find_map(Result::err) {
+            Some(error) => Err(self.damaged("the name of a section", error)),
+            None => Ok(()),
+        }
+    }
+
     /// Where the file lies.
     pub(super) fn path(&self) -> &'d Path {
         &self.bytes.path
@@ -222,7 +235,7 @@ impl<'d> ObjectFile<'d> {
     /// The sections of a name that have bytes. Several are one, in their order: a compiler gives a
     /// section to each type, for linkers to drop those that they have.
     fn sections(&self, name: &str) -> impl Iterator<Item = &Section<'d>> {
-        let is_named = |name: &[u8]| self.sections.iter().any(|section| section.name == name);
+        let is_named = |name: &[u8]| self.sections.iter().any(|section| section.has_name(name));
         let mut name = name.as_bytes().to_owned();
         if !is_named(&name)
             && let Some(rest) = name.strip_prefix(b".debug_")
@@ -233,7 +246,7 @@ impl<'d> ObjectFile<'d> {
         // A debug file has the headers of sections whose bytes are elsewhere.
         let has_bytes = |section: &&Section| section.kind != elf::SHT_NOBITS;
         let sections = self.sections.iter().filter(has_bytes);
-        sections.filter(move |section| section.name == name)
+        sections.filter(move |section| section.has_name(&name))
     }
 
     fn section(&self, name: &str) -> Option<&Section<'d>> {
@@ -317,6 +330,10 @@ impl<'d> ObjectFile<'d> {
 }
 
 impl<'d> Section<'d> {
+    fn has_name(&self, name: &[u8]) -> bool {
+        self.name == Ok(name)
+    }
+
     fn uncompressed(&self, budget: &mut Budget) -> Result<Cow<'d, [u8]>, String> {
         let data = self.data.clone()?;
         if data.format != CompressionFormat::None {
@@ -330,7 +347,7 @@ impl<'d> Section<'d> {
         sections: &SectionTable<'d, Elf>,
         section: &'d Elf::SectionHeader,
     ) -> Self {
-        let name = sections.section_name(ENDIAN, section).unwrap_or_default();
+        let name = sections.section_name(ENDIAN, section);
         let begin: u64 = section.sh_addr(ENDIAN).into();
         let size: u64 = section.sh_size(ENDIAN).into();
         Self {
@@ -339,7 +356,7 @@ impl<'d> Section<'d> {
             is_code: section.sh_flags(ENDIAN).contains(elf::SHF_EXECINSTR),
             addresses: begin..begin.saturating_add(size),
             link: section.sh_link(ENDIAN) as usize,
-            data: stored::<Elf>(data, name, section),
+            data: stored::<Elf>(data, name.unwrap_or_default(), section),
         }
     }
 }

@@ -97,9 +97,11 @@ impl Opened {
     /// All of them, parsed. Those that are none are among the problems.
     pub(super) fn sources<'d>(&'d self, problems: &mut Problems) -> Result<Sources<'d>, Error> {
         let object = ObjectFile::parse(&self.object)?;
+        problems.check(object.check_names());
         let mut parse = |bytes: Option<&'d Bytes>| {
-            let parsed = bytes.map(ObjectFile::parse).transpose();
-            problems.check(parsed).flatten()
+            let parsed = problems.check(ObjectFile::parse(bytes?))?;
+            problems.check(parsed.check_names());
+            Some(parsed)
         };
         Ok(Sources {
             filename: &self.filename,

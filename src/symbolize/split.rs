@@ -9,7 +9,6 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +21,8 @@ use addr2line::{Context, SplitDwarfLoad};
 use hashbrown::HashMap;
 
 use super::debug_file;
-use super::debug_info::{DEBUG_INFORMATION, Damage, Reader, is_needed, reader};
-use super::object_file::{self, Budget, Bytes, ObjectFile};
+use super::debug_info::{Damage, Reader, damaged, is_needed, reader};
+use super::object_file::{Budget, Bytes, ObjectFile};
 use super::wanted::Wanted;
 use crate::{Error, ErrorKind};
 
@@ -230,6 +229,7 @@ impl Files {
         let mut all = Vec::with_capacity(self.files.len());
         for file in &self.files {
             let object = damage.check(ObjectFile::parse(&file.bytes));
+            damage.check(object.as_ref().map_or(Ok(()), ObjectFile::check_names));
             let section = |id: SectionId| {
                 // A unit of a package is had with all its sections, or not at all.
                 let is_needed = file.is_package || is_needed(id);
@@ -321,11 +321,6 @@ impl FileSections<'_> {
         }
         Ok(None)
     }
-}
-
-/// What says that a file of split units cannot be read.
-pub(super) fn damaged(path: &Path, error: impl Display) -> Error {
-    object_file::damaged(path, Some(DEBUG_INFORMATION), error)
 }
 
 /// Where a package may lie.

@@ -150,6 +150,22 @@ impl Built {
         left
     }
 
+    /// Each address has the function that it is in, and the line there. What was inlined there has
+    /// no name.
+    #[track_caller]
+    pub(super) fn assert_outermost(&self) -> String {
+        let (found, left) = self.symbolize();
+        for (found, expected) in found.iter().zip(&self.expected) {
+            let [frame] = &found[..] else {
+                panic!("{found:?} instead of {expected:?}: {left}");
+            };
+            let (function, file, line) = &expected[expected.len() - 1];
+            let found = (frame.symbol(), plain(&frame.file), frame.line);
+            assert_eq!(found, (function.as_str(), plain(file), *line), "{left}");
+        }
+        left
+    }
+
     /// The functions have their names, and nothing more.
     #[track_caller]
     pub(super) fn assert_named(&self, functions: &[&str]) -> String {

@@ -5,14 +5,14 @@ use crate::built::Built;
 use crate::process::{child, succeed};
 
 /// A file that is gone with this, and so are the directories that were made for it.
-struct Placed {
-    file: PathBuf,
+pub(super) struct Placed {
+    pub(super) file: PathBuf,
     made: Vec<PathBuf>,
 }
 
 impl Placed {
     /// A copy of `from`; `None`, with a word on stderr, where nobody may write.
-    fn new(from: &Path, to: PathBuf) -> Option<Self> {
+    pub(super) fn new(from: &Path, to: PathBuf) -> Option<Self> {
         let is_new = |directory: &&Path| !directory.exists();
         let made = to.ancestors().skip(1).take_while(is_new);
         let made = made.map(Path::to_owned).collect();

@@ -10,6 +10,7 @@ mod live;
 mod process;
 mod shapes;
 mod split;
+mod supplementary;
 
 use std::collections::HashSet;
 use std::fs;
@@ -29,6 +30,7 @@ fn tool(name: &str) -> Option<PathBuf> {
         "gcc" => "gcc",
         "xz" => "xz-utils",
         "go" => "golang-go",
+        "dwz" => "dwz",
         _ => "binutils",
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
