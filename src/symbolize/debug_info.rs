@@ -14,6 +14,7 @@ use addr2line::gimli::{
 
 use super::object_file::{self, Budget, ObjectFile};
 use super::opened::Problems;
+use super::partial_units;
 use super::split::{self, Skeletons};
 use super::supplementary;
 use super::wanted::Wanted;
@@ -80,13 +81,17 @@ fn sections<'d>(
     budget: &mut Budget,
     damage: &mut Damage,
 ) -> DwarfSections<Cow<'d, [u8]>> {
-    let Ok(sections) = DwarfSections::load(|id| {
+    let Ok(mut sections) = DwarfSections::load(|id| {
         let bytes = match is_needed(id) {
             true => damage.check(object.uncompressed(id.name(), budget)),
             false => None,
         };
         Ok::<_, Infallible>(bytes.unwrap_or_default())
     });
+    let abbreviations = partial_units::without_lines(&sections.borrow(|bytes| reader(bytes)));
+    if let Some(abbreviations) = abbreviations {
+        sections.debug_abbrev = Cow::<[u8]>::Owned(abbreviations).into();
+    }
     sections
 }
 

@@ -41,6 +41,7 @@ mod functions;
 mod name;
 mod object_file;
 mod opened;
+mod partial_units;
 mod split;
 mod supplementary;
 mod symbol_table;

@@ -100,10 +100,10 @@ impl Built {
     }
 
     /// Runs a tool in the library's directory.
-    pub(super) fn run(&self, command: &str) {
+    pub(super) fn run(&self, command: &str) -> String {
         let mut words = command.split(' ');
         let tool = words.next().expect("a command has a name");
-        run(Command::new(tool).args(words).current_dir(self.directory()));
+        run(Command::new(tool).args(words).current_dir(self.directory()))
     }
 
     /// Symbolizes it as it is now: the frames, and what stood in the way.

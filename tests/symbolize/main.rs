@@ -192,6 +192,14 @@ int main(int argc, char **argv) { (void)argv; return exported((volatile int *)&a
 struct pair { int first, second; } pair;
 ";
 
+/// Another unit that has much in common with the first.
+const MORE_SOURCE: &str = "\
+#define exported exported_too
+#define main main_too
+#define pair pair_too
+#include \"code.c\"
+";
+
 /// A directory with the C program in it, compiled to `name`.
 fn compile(name: &str, flags: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     let gcc = tool("gcc")?;
@@ -199,6 +207,7 @@ fn compile(name: &str, flags: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     tool("nm")?;
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
     fs::write(directory.path().join("code.c"), C_SOURCE).expect("it can be written");
+    fs::write(directory.path().join("more.c"), MORE_SOURCE).expect("it can be written");
     let path = directory.path().join(name);
     run(Command::new(gcc)
         .current_dir(directory.path())

@@ -49,6 +49,22 @@ fn assert_found_in(built: &Built, file: &Path, other: &Path) {
 }
 
 #[test]
+fn units_for_what_others_have_in_common() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let Some(built) = Built::new(&[version, "more.c"]) else {
+            return;
+        };
+        if tool("dwz").is_none() {
+            return;
+        }
+        built.run("dwz library.so");
+        let information = built.run("readelf --debug-dump=info library.so");
+        assert!(information.contains("DW_TAG_partial_unit"));
+        built.assert_whole();
+    }
+}
+
+#[test]
 fn a_file_by_its_name() {
     for (version, flags) in [("-gdwarf-4", ""), ("-gdwarf-5", ""), ("-gdwarf-5", " -5")] {
         let Some(built) = shared_as("common", version, flags) else {
