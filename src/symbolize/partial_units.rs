@@ -13,10 +13,10 @@ const NO_ATTRIBUTE: u8 = 0x04;
 /// The abbreviations (`.debug_abbrev`) of these units, without the line tables of partial units;
 /// `None` if no partial unit has one.
 ///
-/// Partial units have a line table for the names of files in it, and the lines in there are those of
-/// another unit. addr2line 0.26 takes all units without ranges for the units of the lines in their
-/// tables, except partial ones of DWARF 5: a partial unit of DWARF 4 would hide the unit that has
-/// the functions.
+/// A partial unit has a line table for the names of files in there; the lines in there are another
+/// unit's. addr2line 0.26 takes any unit without ranges, except a partial one of DWARF 5, for the
+/// unit of all lines in its table: a partial unit of DWARF 4 would hide the unit that has the
+/// functions.
 pub(super) fn without_lines(dwarf: &Dwarf<Reader>) -> Option<Vec<u8>> {
     let mut tables = Vec::new();
     let mut units = dwarf.units();
