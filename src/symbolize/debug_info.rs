@@ -12,7 +12,8 @@ use addr2line::gimli::{
     SectionId,
 };
 
-use super::object_file::{self, Budget, ObjectFile};
+use super::compressed::Budget;
+use super::object_file::{self, ObjectFile};
 use super::opened::Problems;
 use super::partial_units;
 use super::split::{self, Skeletons};

@@ -4,7 +4,8 @@
 
 use xz4rust::{XzDecoder, XzNextBlockResult};
 
-use super::object_file::{ALWAYS_BYTES, Bytes, MOST_RATIO, ObjectFile};
+use super::compressed::most_bytes;
+use super::object_file::{Bytes, ObjectFile};
 use crate::Error;
 
 const SECTION: &str = ".gnu_debugdata";
@@ -31,7 +32,7 @@ pub(super) fn read(object: &ObjectFile) -> Result<Option<Bytes>, Error> {
 
 fn uncompressed(mut compressed: &[u8]) -> Result<Vec<u8>, String> {
     const STEP: usize = 64 << 10;
-    let most = (ALWAYS_BYTES + MOST_RATIO * compressed.len() as u64) as usize;
+    let most = most_bytes(compressed.len()) as usize;
     let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
     let mut bytes = Vec::new();
     loop {

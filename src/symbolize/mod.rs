@@ -32,6 +32,7 @@
 //! `panic = "abort"` would end.
 #![forbid(unsafe_code)]
 
+mod compressed;
 mod debug_file;
 mod debug_info;
 mod debugdata;

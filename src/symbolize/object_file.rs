@@ -8,26 +8,15 @@ use object::elf::{
     self, FileHeader32, FileHeader64, SectionType, Sym32, Sym64, SymbolInfo, SymbolSection,
 };
 use object::pod::{Pod, slice_from_bytes};
-use object::read::ReadRef as _;
-use object::read::elf::{
-    CompressionHeader as _, FileHeader, ProgramHeader as _, SectionHeader as _, SectionTable, Sym,
-};
-use object::{CompressedData, CompressionFormat, LittleEndian};
+use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _, SectionTable, Sym};
+use object::{CompressedData, LittleEndian};
 
+use super::compressed::{self, Budget};
 use crate::sys::mapped_file::MappedFile;
 use crate::{Error, ErrorKind};
 
 /// The byte order of all supported machines.
 const ENDIAN: LittleEndian = LittleEndian;
-
-/// What the sections of one file may be uncompressed to: a file of more is not for a process that
-/// has other work to do.
-const MOST_BYTES: u64 = 1 << 30;
-/// What a section may be uncompressed to, as a multiple of what it takes in the file, beyond
-/// [`ALWAYS_BYTES`]. Real sections have up to 20.
-pub(super) const MOST_RATIO: u64 = 64;
-/// What any section may be uncompressed to.
-pub(super) const ALWAYS_BYTES: u64 = 1 << 20;
 
 /// The bytes of an object, and what to call them in a sentence.
 #[derive(Debug)]
@@ -335,11 +324,7 @@ impl<'d> Section<'d> {
     }
 
     fn uncompressed(&self, budget: &mut Budget) -> Result<Cow<'d, [u8]>, String> {
-        let data = self.data.clone()?;
-        if data.format != CompressionFormat::None {
-            budget.take(data.uncompressed_size, data.data.len())?;
-        }
-        data.decompress().map_err(|error| error.to_string())
+        compressed::uncompressed(self.data.as_ref().map_err(String::clone)?, budget)
     }
 
     fn of<Elf: FileHeader<Endian = LittleEndian>>(
@@ -356,41 +341,9 @@ impl<'d> Section<'d> {
             is_code: section.sh_flags(ENDIAN).contains(elf::SHF_EXECINSTR),
             addresses: begin..begin.saturating_add(size),
             link: section.sh_link(ENDIAN) as usize,
-            data: stored::<Elf>(data, name.unwrap_or_default(), section),
+            data: compressed::stored::<Elf>(data, name.unwrap_or_default(), section),
         }
     }
-}
-
-fn stored<'d, Elf: FileHeader<Endian = LittleEndian>>(
-    data: &'d [u8],
-    name: &[u8],
-    section: &'d Elf::SectionHeader,
-) -> Result<CompressedData<'d>, String> {
-    let text = |error: object::Error| error.to_string();
-    if let Some((header, offset, size)) = section.compression(ENDIAN, data).map_err(text)? {
-        let format = match header.ch_type(ENDIAN) {
-            elf::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
-            elf::ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
-            other => return Err(format!("it is compressed in an unknown way ({})", other.0)),
-        };
-        let data = data.read_bytes_at(offset, size);
-        return Ok(CompressedData {
-            format,
-            data: data.map_err(|()| "it is not whole")?,
-            uncompressed_size: header.ch_size(ENDIAN).into(),
-        });
-    }
-    let data = section.data(ENDIAN, data).map_err(text)?;
-    if !name.starts_with(b".zdebug_") {
-        return Ok(CompressedData::none(data));
-    }
-    let rest = data.strip_prefix(b"ZLIB").ok_or("it has no header")?;
-    let (size, data) = rest.split_first_chunk().ok_or("it has no header")?;
-    Ok(CompressedData {
-        format: CompressionFormat::Zlib,
-        data,
-        uncompressed_size: u64::from_be_bytes(*size),
-    })
 }
 
 /// The build id in the first whole note that is one.
@@ -478,30 +431,6 @@ impl RawSymbol {
 
     pub(super) fn is_weak(self) -> bool {
         self.info.st_bind() == elf::STB_WEAK
-    }
-}
-
-/// What may still be uncompressed.
-#[derive(Debug)]
-pub(super) struct Budget(u64);
-
-impl Budget {
-    pub(super) fn new() -> Self {
-        Self(MOST_BYTES)
-    }
-
-    /// Takes what `stored` bytes are said to become.
-    fn take(&mut self, bytes: u64, stored: usize) -> Result<(), String> {
-        let most = ALWAYS_BYTES.saturating_add(MOST_RATIO.saturating_mul(stored as u64));
-        match self.0.checked_sub(bytes) {
-            Some(left) if bytes <= most => {
-                self.0 = left;
-                Ok(())
-            }
-            _ => Err(format!(
-                "{stored} compressed bytes are said to be {bytes}, more than is read"
-            )),
-        }
     }
 }
 

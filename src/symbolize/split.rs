@@ -20,9 +20,10 @@ use addr2line::gimli::{
 use addr2line::{Context, SplitDwarfLoad};
 use hashbrown::HashMap;
 
+use super::compressed::Budget;
 use super::debug_file;
 use super::debug_info::{Damage, Reader, damaged, is_needed, reader};
-use super::object_file::{Budget, Bytes, ObjectFile};
+use super::object_file::{Bytes, ObjectFile};
 use super::wanted::Wanted;
 use crate::{Error, ErrorKind};
 

@@ -106,6 +106,19 @@ impl Built {
         run(Command::new(tool).args(words).current_dir(self.directory()))
     }
 
+    /// Whether objcopy can compress by zstd, as that of binutils 2.40 and later can where it was
+    /// built with zstd's library.
+    pub(super) fn has_zstd(&self) -> bool {
+        let mut objcopy = Command::new("objcopy");
+        objcopy.args(["--compress-debug-sections=zstd", "library.so", "zstd.so"]);
+        let output = process::output(objcopy.current_dir(self.directory()));
+        let has_zstd = output.expect("the tool starts").status.success();
+        if !has_zstd {
+            process::skip("objcopy does not know zstd (binutils 2.40 does)");
+        }
+        has_zstd
+    }
+
     /// Symbolizes it as it is now: the frames, and what stood in the way.
     pub(super) fn symbolize(&self) -> (Vec<Vec<Frame>>, String) {
         let addresses: Vec<_> = self.offsets.iter().map(|offset| BASE + offset).collect();
@@ -178,6 +191,14 @@ impl Built {
                 false => assert_eq!(found, [""; 0], "{left}"),
             }
         }
+        left
+    }
+
+    /// Each address has some name.
+    #[track_caller]
+    pub(super) fn assert_any_names(&self) -> String {
+        let (found, left) = self.symbolize();
+        assert!(found.iter().all(|frames| !frames.is_empty()), "{left}");
         left
     }
 }

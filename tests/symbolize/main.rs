@@ -3,6 +3,7 @@
 
 mod against_addr2line;
 mod built;
+mod compressed;
 mod debug_files;
 mod files;
 mod live;
