@@ -7,17 +7,14 @@ use std::fmt::Display;
 use std::path::Path;
 
 use addr2line::Context;
-use addr2line::gimli::{
-    AbbreviationsCacheStrategy, DwarfSections, EndianSlice, Error as DwarfError, LittleEndian,
-    SectionId,
-};
+use addr2line::gimli::{DwarfSections, EndianSlice, Error as DwarfError, LittleEndian, SectionId};
 
 use super::compressed::Budget;
 use super::object_file::{self, ObjectFile};
 use super::opened::Problems;
-use super::partial_units;
 use super::split::{self, Skeletons};
 use super::supplementary;
+use super::units;
 use super::wanted::Wanted;
 use crate::Error;
 
@@ -82,18 +79,22 @@ fn sections<'d>(
     budget: &mut Budget,
     damage: &mut Damage,
 ) -> DwarfSections<Cow<'d, [u8]>> {
-    let Ok(mut sections) = DwarfSections::load(|id| {
+    let Ok(sections) = DwarfSections::load(|id| {
         let bytes = match is_needed(id) {
             true => damage.check(object.uncompressed(id.name(), budget)),
             false => None,
         };
         Ok::<_, Infallible>(bytes.unwrap_or_default())
     });
-    let abbreviations = partial_units::without_lines(&sections.borrow(|bytes| reader(bytes)));
-    if let Some(abbreviations) = abbreviations {
-        sections.debug_abbrev = Cow::<[u8]>::Owned(abbreviations).into();
-    }
     sections
+}
+
+/// The units that a context is made of.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Units {
+    /// Those that the wanted addresses lie in, and what these need, as a rule.
+    Wanted,
+    All,
 }
 
 /// Calls `found` with the frames, innermost first, of each address that debug information knows.
@@ -121,28 +122,44 @@ pub(super) fn look_up(
     let sections = sections(object, &mut budget, &mut damage);
     // Made before the context, which borrows from them.
     let (split, split_sections) = (OnceCell::new(), OnceCell::new());
-    let context = |supplementary| {
+    let context = |supplementary, units| {
         let mut dwarf = sections.borrow_with_sup(supplementary, |bytes| reader(bytes));
-        // Units that share abbreviations, as Rust's do, would parse them each.
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
-        Context::from_dwarf(dwarf)
+        let is_whole = match units {
+            Units::Wanted => !units::take_wanted(&mut dwarf, wanted),
+            Units::All => {
+                units::take_all(&mut dwarf);
+                true
+            }
+        };
+        Ok((Context::from_dwarf(dwarf)?, is_whole))
     };
-    let context = match &supplementary {
-        Some((path, sections)) => context(Some(sections)).or_else(|error| {
-            let context = context(None)?;
+    let mut context = |units| match &supplementary {
+        Some((path, sections)) => context(Some(sections), units).or_else(|error: DwarfError| {
+            let context = context(None, units)?;
             // It is the supplementary file, then.
             damage.add(damaged(path, error));
             Ok(context)
         }),
-        None => context(None),
+        None => context(None, units),
     };
-    let Some(context) = damage.check(context.map_err(|error| damaged(object.path(), error))) else {
+    let found_skeletons = context(Units::Wanted).and_then(|(found, is_whole)| {
+        // Where each unit's code lies is known now. Symbols and ranges are not read again, as a
+        // rule.
+        object.forget();
+        let skeletons = Skeletons::of(&found, wanted);
+        let is_enough = skeletons.is_empty() && parse(&found, wanted) || is_whole;
+        let found = match is_enough {
+            true => found,
+            false => context(Units::All)?.0,
+        };
+        let is_parsed = is_enough && skeletons.is_empty();
+        Ok((found, skeletons, is_parsed))
+    });
+    let outcome = found_skeletons.map_err(|error| damaged(object.path(), error));
+    let Some((context, skeletons, is_parsed)) = damage.check(outcome) else {
         problems.check(damage.outcome());
         return;
     };
-    // Where each unit's code lies is known now. Symbols and ranges are not read again, as a rule.
-    object.forget();
-    let skeletons = Skeletons::of(&context, wanted);
     let mut split_damage = Damage::default();
     if !skeletons.is_empty() {
         let files = split.get_or_init(|| {
@@ -155,13 +172,15 @@ pub(super) fn look_up(
     }
     // What is parsed on the way goes with the context, and what `found` keeps stays. Parsed first,
     // the two do not share pages, and those of the first can be given back.
-    for &(address, _) in wanted.addresses() {
-        let _ = frames_at(&context, address, &mut |_| ());
+    if !is_parsed {
+        parse(&context, wanted);
     }
     let mut frames = Vec::new();
     for &(address, index) in wanted.addresses() {
         frames.clear();
-        if let Err(error) = frames_at(&context, address, &mut |frame| frames.push(frame)) {
+        if let Err(error) = frames_at(&context, address, |name, location| {
+            frames.push(frame(name, location));
+        }) {
             let file = split
                 .get()
                 .and_then(|files| skeletons.file_of(address, files));
@@ -172,7 +191,7 @@ pub(super) fn look_up(
             // The line table says where, if not in which function.
             frames.clear();
             let location = context.find_location(address).ok().flatten();
-            frames.extend(location.map(|location| frame("".into(), Some(location))));
+            frames.extend(location.map(|location| frame(Reader::default(), Some(location))));
         }
         if !frames.is_empty() {
             found(index, &frames);
@@ -182,24 +201,30 @@ pub(super) fn look_up(
     problems.check(split_damage.outcome());
 }
 
-fn frames_at<'c>(
-    context: &'c Context<Reader<'c>>,
+/// Has the context parse what it needs for the wanted addresses. Answers whether all is there:
+/// nothing is damaged, or refers to what was left out.
+fn parse(context: &Context<Reader>, wanted: &Wanted) -> bool {
+    let addresses = wanted.addresses().iter();
+    let outcomes = addresses.map(|&(address, _)| frames_at(context, address, |_, _| ()));
+    outcomes.filter(|outcome| outcome.is_err()).count() == 0
+}
+
+/// Calls `each` with the functions and places, innermost first, at an address.
+fn frames_at<'c, 'd>(
+    context: &'c Context<Reader<'d>>,
     address: u64,
-    each: &mut dyn FnMut(Frame<'c>),
+    mut each: impl FnMut(Reader<'d>, Option<addr2line::Location<'c>>),
 ) -> Result<(), DwarfError> {
     let mut all = context.find_frames(address).skip_all_loads()?;
     while let Some(found) = all.next()? {
-        let name = match &found.function {
-            // Borrowed from the section, not from the frame.
-            Some(function) => function.name.to_string_lossy(),
-            None => Cow::Borrowed(""),
-        };
-        each(frame(name, found.location));
+        let name = found.function.map(|function| function.name);
+        each(name.unwrap_or_default(), found.location);
     }
     Ok(())
 }
 
-fn frame<'c>(name: Cow<'c, str>, location: Option<addr2line::Location<'c>>) -> Frame<'c> {
+fn frame<'c>(name: Reader<'c>, location: Option<addr2line::Location<'c>>) -> Frame<'c> {
+    let name = name.to_string_lossy();
     let Some(location) = location else {
         return Frame {
             name,

@@ -32,6 +32,7 @@
 //! `panic = "abort"` would end.
 #![forbid(unsafe_code)]
 
+mod abbreviations;
 mod compressed;
 mod debug_file;
 mod debug_info;
@@ -48,6 +49,7 @@ mod supplementary;
 mod symbol_table;
 #[cfg(feature = "http")]
 mod symbols;
+mod units;
 mod wanted;
 
 use std::fmt;

@@ -26,6 +26,12 @@ impl Wanted {
         &self.0
     }
 
+    /// Whether one of them lies between these, the end excluded.
+    pub(super) fn is_any_in(&self, begin: u64, end: u64) -> bool {
+        let first = self.0.partition_point(|&(address, _)| address < begin);
+        self.0.get(first).is_some_and(|&(address, _)| address < end)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -12,6 +12,7 @@ mod process;
 mod shapes;
 mod split;
 mod supplementary;
+mod units;
 
 use std::collections::HashSet;
 use std::fs;
