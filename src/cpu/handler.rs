@@ -146,32 +146,27 @@ pub(super) extern "C" fn on_signal(
 fn weigh(slot: &Slot, weight: u32, pace: &Pace) -> Option<u32> {
     // The slot's own thread alone comes here, and is not interrupted by another tick of its own.
     let to_pass = slot.to_pass.load(Ordering::Relaxed);
-    let is_to_pass = weight <= to_pass;
-    if to_pass > 0 {
-        slot.to_pass
-            .store(to_pass.saturating_sub(weight), Ordering::Relaxed);
-    }
     let due_ns = slot.due_ns.load(Ordering::Relaxed);
     if due_ns == 0 {
-        if is_to_pass {
+        if weight <= to_pass {
+            slot.to_pass.store(to_pass - weight, Ordering::Relaxed);
             slot.passed.fetch_add(weight, Ordering::Relaxed);
             return None;
         }
+        slot.to_pass.store(0, Ordering::Relaxed);
         return Some(weight.saturating_add(slot.passed.swap(0, Ordering::Relaxed)));
-    }
-    if is_to_pass {
-        return None;
     }
     let Some(now_ns) = pace.cpu_ns else {
         return Some(weight);
     };
     let periods = periods_due(due_ns, now_ns, pace.period_ns);
+    if periods <= u64::from(to_pass) {
+        return None;
+    }
+    slot.to_pass.store(0, Ordering::Relaxed);
     let next_ns = due_ns.wrapping_add(periods.wrapping_mul(pace.period_ns));
     slot.due_ns.store(next_ns.max(1), Ordering::Relaxed);
-    match periods {
-        0 => None,
-        periods => Some(u32::try_from(periods).unwrap_or(u32::MAX)),
-    }
+    Some(u32::try_from(periods).unwrap_or(u32::MAX))
 }
 
 /// How many periods have ended since the last tick, by the thread's CPU clock. The kernel keeps one
@@ -192,6 +187,11 @@ fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
 /// (a slow filter of the program's, or cold caches at 10 kHz) finds the next tick waiting when it
 /// returns, and the thread would never get on. So after one that took more than half a period, so
 /// many periods pass that the thread has twice that time.
+///
+/// A single long handler shows no such thing: a hypervisor that fetches a page can stop it for tens
+/// of milliseconds. Were all of its periods to pass at once, a thread that ends meanwhile would
+/// lose as much time from its stacks. So few periods pass after the first, and twice as many after
+/// each long one that follows upon a long one.
 struct Pace {
     period_ns: u64,
     /// When the handler began, by the thread's CPU clock.
@@ -201,7 +201,9 @@ struct Pace {
 }
 
 /// Enough for a handler of 100 ms at 10 kHz.
-const MOST_PERIODS_TO_PASS: u64 = 3000;
+const MOST_PERIODS_TO_PASS: u32 = 3000;
+/// What passes at most after the first long handler: enough for one of a period and a half.
+const FIRST_PERIODS_TO_PASS: u32 = 4;
 
 impl Pace {
     fn begin(recorder: &Recorder) -> Self {
@@ -213,29 +215,31 @@ impl Pace {
     }
 
     fn end(self, slot: &Slot) {
-        let is_long = |took_ns: u64| took_ns > self.period_ns / 2;
-        let since = |clock: Clock, begun_ns: Option<u64>| {
-            Some(clock.now_ns().ok()?.saturating_sub(begun_ns?))
-        };
-        if !since(Clock::MONOTONIC, self.begun_ns).is_some_and(is_long) {
-            return;
-        }
-        // It took long, or was kept from running for long, which the thread is not to suffer for.
-        let Some(took_ns) = since(Clock::THREAD_CPU, self.cpu_ns).filter(|&ns| is_long(ns)) else {
+        // What took long was kept from running for long, perhaps, which the thread is not to suffer
+        // for.
+        let took_ns = self
+            .took_long(Clock::MONOTONIC, self.begun_ns)
+            .and_then(|_| self.took_long(Clock::THREAD_CPU, self.cpu_ns));
+        let Some(took_ns) = took_ns else {
+            slot.most_to_pass.store(0, Ordering::Relaxed);
             return;
         };
-        // Of a tick that says itself what it stands for, the next one stands for the handler's own
-        // time, too.
-        let times = match slot.due_ns.load(Ordering::Relaxed) {
-            0 => 3,
-            _ => 2,
-        };
+        let most = slot.most_to_pass.load(Ordering::Relaxed);
+        let most = (2 * most).clamp(FIRST_PERIODS_TO_PASS, MOST_PERIODS_TO_PASS);
+        slot.most_to_pass.store(most, Ordering::Relaxed);
+        // The next sample stands for the handler's own time, too.
         let periods = took_ns
-            .saturating_mul(times)
+            .saturating_mul(3)
             .checked_div(self.period_ns)
             .unwrap_or(0);
-        let periods = periods.min(MOST_PERIODS_TO_PASS) as u32;
+        let periods = u32::try_from(periods).unwrap_or(u32::MAX).min(most);
         slot.to_pass.store(periods, Ordering::Relaxed);
+    }
+
+    /// The time since the handler began, where that is more than half a period.
+    fn took_long(&self, clock: Clock, begun_ns: Option<u64>) -> Option<u64> {
+        let took_ns = clock.now_ns().ok()?.saturating_sub(begun_ns?);
+        (took_ns > self.period_ns / 2).then_some(took_ns)
     }
 }
 
@@ -439,6 +443,41 @@ mod tests {
         slot.to_pass.store(90, Ordering::Relaxed);
         let each_of_many = [40, 40, 400, 40].map(weigh);
         assert_eq!(each_of_many, [None, None, Some(480), Some(40)]);
+        // An event's ticks stand for the periods that have ended, one for many of them or not.
+        slot.due_ns.store(1000, Ordering::Relaxed);
+        slot.to_pass.store(3, Ordering::Relaxed);
+        let at = |now_ns| Pace {
+            cpu_ns: Some(now_ns),
+            ..pace
+        };
+        let each_of_event = [900, 1050, 1250, 1450, 1500].map(|ns| super::weigh(slot, 1, &at(ns)));
+        assert_eq!(each_of_event, [None, None, None, Some(5), Some(1)]);
+        slot.due_ns.store(0, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_single_long_handler_lets_few_periods_pass() {
+        let slots = Slots::get_or_make().unwrap();
+        let slot = (0..).map_while(|i| slots.at(i)).last().unwrap();
+        let end = |cpu_ns: u64, period_ns| {
+            let pace = Pace {
+                period_ns,
+                cpu_ns: Some(cpu_ns),
+                begun_ns: Some(0),
+            };
+            pace.end(slot);
+            slot.to_pass.load(Ordering::Relaxed)
+        };
+        let long = || end(0, 1);
+        let short = || end(u64::MAX, 1);
+        assert_eq!([long(), long(), long()], [4, 8, 16]);
+        short();
+        assert_eq!(long(), 4);
+        let after_many: Vec<_> = (0..20).map(|_| long()).collect();
+        assert_eq!(after_many[19], MOST_PERIODS_TO_PASS);
+        short();
+        slot.to_pass.store(0, Ordering::Relaxed);
+        short();
     }
 
     /// A recording at 1 Hz, in which this thread's first true tick comes after half a second of its

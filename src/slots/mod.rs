@@ -41,6 +41,8 @@ pub(crate) struct Slot {
     pub(crate) due_ns: AtomicU64,
     /// Periods that the handler is yet to let pass, after a tick that took it long.
     pub(crate) to_pass: AtomicU32,
+    /// How many it may let pass, where its last tick took it long; 0 where that did not.
+    pub(crate) most_to_pass: AtomicU32,
     /// The weights of those it let pass, which the next sample stands for, too.
     pub(crate) passed: AtomicU32,
 }
@@ -374,6 +376,7 @@ impl Slot {
         }
         self.due_ns.store(0, Ordering::Relaxed);
         self.to_pass.store(0, Ordering::Relaxed);
+        self.most_to_pass.store(0, Ordering::Relaxed);
         self.passed.store(0, Ordering::Relaxed);
     }
 

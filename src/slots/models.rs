@@ -41,6 +41,7 @@ impl World {
             put_off: Default::default(),
             due_ns: AtomicU64::new(0),
             to_pass: AtomicU32::new(0),
+            most_to_pass: AtomicU32::new(0),
             passed: AtomicU32::new(0),
         };
         Self {
