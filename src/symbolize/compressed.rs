@@ -12,40 +12,48 @@ use ruzstd::decoding::FrameDecoder;
 /// What the sections of one file may be uncompressed to: a file of more is not for a process that
 /// has other work to do.
 const MOST_BYTES: u64 = 1 << 30;
-/// What a section may be uncompressed to, as a multiple of what it takes in the file, beyond
-/// [`ALWAYS_BYTES`]. Real sections have up to 20.
-const MOST_RATIO: u64 = 64;
-/// What any section may be uncompressed to.
-const ALWAYS_BYTES: u64 = 1 << 20;
+/// What a section may be uncompressed to, as a multiple of what it takes in the file. Real ones
+/// have up to 20, as a rule.
+const USUAL_RATIO: u64 = 64;
+/// What the sections of one file may be uncompressed to beyond that. The lines of a long table in
+/// the source are all alike: 3 MB of them take 451 bytes.
+const MOST_UNUSUAL_BYTES: u64 = 16 << 20;
 /// A window that every decoder of zstd should have (RFC 8878, 3.1.1.1.2), whatever the size of what
 /// was compressed.
 const USUAL_WINDOW_BYTES: u64 = 8 << 20;
 
-/// What `stored` bytes may be uncompressed to.
-pub(super) fn most_bytes(stored: usize) -> u64 {
-    ALWAYS_BYTES.saturating_add(MOST_RATIO.saturating_mul(stored as u64))
-}
-
 /// What may still be uncompressed.
 #[derive(Debug)]
-pub(super) struct Budget(u64);
+pub(super) struct Budget {
+    bytes: u64,
+    unusual_bytes: u64,
+}
 
 impl Budget {
     pub(super) fn new() -> Self {
-        Self(MOST_BYTES)
+        Self {
+            bytes: MOST_BYTES,
+            unusual_bytes: MOST_UNUSUAL_BYTES,
+        }
+    }
+
+    /// What `stored` bytes may be uncompressed to.
+    pub(super) fn most_bytes(&self, stored: usize) -> u64 {
+        let usual = USUAL_RATIO.saturating_mul(stored as u64);
+        self.bytes.min(self.unusual_bytes.saturating_add(usual))
     }
 
     /// Takes what `stored` bytes are said to become.
     pub(super) fn take(&mut self, bytes: u64, stored: usize) -> Result<(), String> {
-        match self.0.checked_sub(bytes) {
-            Some(left) if bytes <= most_bytes(stored) => {
-                self.0 = left;
-                Ok(())
-            }
-            _ => Err(format!(
+        if bytes > self.most_bytes(stored) {
+            return Err(format!(
                 "{stored} compressed bytes are said to be {bytes}, more than is read"
-            )),
+            ));
         }
+        let usual = USUAL_RATIO.saturating_mul(stored as u64);
+        self.bytes -= bytes;
+        self.unusual_bytes -= bytes.saturating_sub(usual);
+        Ok(())
     }
 }
 

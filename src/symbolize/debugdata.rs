@@ -4,7 +4,7 @@
 
 use xz4rust::{XzDecoder, XzNextBlockResult};
 
-use super::compressed::most_bytes;
+use super::compressed::Budget;
 use super::object_file::{Bytes, ObjectFile};
 use crate::Error;
 
@@ -32,7 +32,7 @@ pub(super) fn read(object: &ObjectFile) -> Result<Option<Bytes>, Error> {
 
 fn uncompressed(mut compressed: &[u8]) -> Result<Vec<u8>, String> {
     const STEP: usize = 64 << 10;
-    let most = most_bytes(compressed.len()) as usize;
+    let most = Budget::new().most_bytes(compressed.len()) as usize;
     let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, MOST_DICTIONARY);
     let mut bytes = Vec::new();
     loop {

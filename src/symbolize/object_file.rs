@@ -414,8 +414,7 @@ impl RawSymbol {
         }
     }
 
-    /// Whether it can be that of a function that is in the object. (`$x` and the like mark what
-    /// code is, on some machines.)
+    /// Whether it is said to be that of a function that is in the object.
     pub(super) fn is_function(self) -> bool {
         let is_kind = match self.info.st_type() {
             elf::STT_FUNC | elf::STT_GNU_IFUNC => true,
@@ -423,6 +422,12 @@ impl RawSymbol {
             _ => false,
         };
         is_kind && self.section != elf::SHN_UNDEF
+    }
+
+    /// Whether it says where something begins, and neither what that is nor how long: assemblers
+    /// know no more of a label.
+    pub(super) fn is_label(self) -> bool {
+        self.info.st_type() == elf::STT_NOTYPE && self.size == 0
     }
 
     pub(super) fn is_local(self) -> bool {

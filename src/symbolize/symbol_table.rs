@@ -81,8 +81,10 @@ pub(super) fn look_up<'d>(
 struct Covering {
     /// In order of their beginnings, the best last among those that begin together.
     candidates: std::iter::Peekable<std::vec::IntoIter<Candidate>>,
-    /// Begun, and not known to have ended.
+    /// Begun, with an end of their own that is not known to have come.
     open: Vec<Candidate>,
+    /// The last one to begin of those without an end of their own.
+    sizeless: Option<Candidate>,
     /// Addresses in ascending order, each with the nearest beginning of any symbol up to it.
     fences: std::iter::Peekable<std::vec::IntoIter<(u64, u64)>>,
     fence: u64,
@@ -96,9 +98,12 @@ impl Covering {
         symbols.for_each(|symbol| {
             let begin = symbol.value;
             let next = addresses.partition_point(|&(address, _)| address < begin);
-            let Some(&(address, _)) = addresses.get(next).filter(|_| symbol.is_function()) else {
+            let Some(&(address, _)) = addresses.get(next) else {
                 return;
             };
+            if !symbol.is_function() && !is_label_of_code(object, symbols, symbol) {
+                return;
+            }
             fences[next].1 = fences[next].1.max(begin);
             let end = match symbol.size {
                 // `.dynsym` knows too few symbols to end one by the next.
@@ -119,35 +124,48 @@ impl Covering {
         candidates.sort_unstable_by(|a, b| {
             a.begin
                 .cmp(&b.begin)
-                .then_with(|| b.is_sizeless.cmp(&a.is_sizeless))
                 .then_with(|| merit(b.symbol, name(b)).cmp(&merit(a.symbol, name(a))))
         });
         Self {
             candidates: candidates.into_iter().peekable(),
             open: Vec::new(),
+            sizeless: None,
             fences: fences.into_iter().peekable(),
             fence: 0,
         }
     }
 
-    /// The function that begins nearest to an address, of those that cover it. No later call may be
-    /// for an earlier address.
+    /// The function that begins nearest to an address, of those that cover it: of those that have
+    /// an end, or else of those without. No later call may be for an earlier address.
     fn at(&mut self, address: u64) -> Option<Candidate> {
         while let Some((_, fence)) = self.fences.next_if(|&(place, _)| place <= address) {
             self.fence = self.fence.max(fence);
         }
         while let Some(candidate) = self.candidates.next_if(|c| c.begin <= address) {
-            self.open.push(candidate);
-        }
-        loop {
-            let last = *self.open.last()?;
-            let is_behind_another = last.is_sizeless && last.begin < self.fence;
-            if address < last.end && !is_behind_another {
-                return Some(last);
+            match candidate.is_sizeless {
+                true => self.sizeless = Some(candidate),
+                false => self.open.push(candidate),
             }
-            self.open.pop();
         }
+        while self
+            .open
+            .pop_if(|candidate| candidate.end <= address)
+            .is_some()
+        {}
+        let is_last = |c: &Candidate| c.begin >= self.fence && address < c.end;
+        let sizeless = self.sizeless.filter(is_last);
+        self.open.last().copied().or(sizeless)
     }
+}
+
+/// Whether it is a label that may well be a function's, as those of assembly are. Labels that are
+/// only for the assembler or the linker have names of their own kind: `$x` says on some machines
+/// what follows, `.annobin_…` belongs to notes.
+fn is_label_of_code(object: &ObjectFile, symbols: &RawSymbols, symbol: RawSymbol) -> bool {
+    symbol.is_label()
+        && object.section_of(symbol).is_some_and(|s| s.is_code)
+        && (symbols.name(symbol))
+            .is_ok_and(|name| !matches!(name.first(), None | Some(b'$' | b'.')))
 }
 
 fn end_of_section(object: &ObjectFile, symbol: RawSymbol) -> Option<u64> {
@@ -162,6 +180,7 @@ fn end_of_section(object: &ObjectFile, symbol: RawSymbol) -> Option<u64> {
 fn merit<'n>(symbol: RawSymbol, name: &'n [u8]) -> impl Ord + use<'n> {
     let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
     (
+        symbol.is_label(),
         symbol.is_local(),
         underscores,
         symbol.is_weak(),

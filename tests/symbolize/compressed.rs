@@ -220,3 +220,39 @@ fn damaged_compressed_debug_information_leaves_the_symbols() {
         built.run("cp whole.so library.so");
     }
 }
+
+/// Each instruction of a long function has the same line, as those of a long table do.
+const MONOTONOUS_SOURCE: &str = "\
+void exported(void) {
+    __asm__ volatile(\".rept 400000\\n .loc 1 2\\n nop\\n .endr\");
+}
+";
+
+#[test]
+fn a_line_table_that_becomes_hundreds_of_times_as_large_is_read() {
+    let (Some(gcc), Some(_), Some(_)) = (tool("gcc"), tool("readelf"), tool("nm")) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    fs::write(directory.path().join("code.c"), MONOTONOUS_SOURCE).expect("it can be written");
+    let mut gcc = Command::new(gcc);
+    gcc.args(["-g", "-gz=zlib", "-shared", "-fPIC", "-Wl,--build-id"])
+        .args(["-o", "library.so", "code.c"]);
+    run(gcc.current_dir(directory.path()));
+    let path = directory.path().join("library.so");
+    let sections = sections(&path);
+    let lines = sections.iter().find(|(name, ..)| name == ".debug_line");
+    let (_, _, offset, size) = lines.expect("it has lines");
+    let file = fs::read(&path).expect("it can be read");
+    let becomes = &file[*offset as usize + 8..][..8];
+    let becomes = u64::from_le_bytes(becomes.try_into().expect("there are eight bytes"));
+    assert!(becomes > 100 * size, "{size} bytes become {becomes}");
+    let mapping = mapping_of(&path, &build_id(&path));
+    let begin = file_offset(&path, symbol(&path, "exported", &[]));
+    let (mut profile, locations) = profile_of(mapping, &[BASE + begin + 200_000]);
+    assert_eq!(reasons(&symbolize(&mut profile)), "");
+    let [frame] = &frames(&profile, locations[0])[..] else {
+        panic!("one frame");
+    };
+    assert_eq!((frame.name.as_str(), frame.line), ("exported", 2));
+}

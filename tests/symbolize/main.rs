@@ -6,6 +6,7 @@ mod built;
 mod compressed;
 mod debug_files;
 mod files;
+mod labels;
 mod live;
 #[path = "../support/process.rs"]
 mod process;
@@ -33,6 +34,7 @@ fn tool(name: &str) -> Option<PathBuf> {
         "xz" => "xz-utils",
         "go" => "golang-go",
         "dwz" => "dwz",
+        "gdb" => "gdb",
         _ => "binutils",
     };
     let path = std::env::var_os("PATH").unwrap_or_default();
