@@ -1,28 +1,28 @@
 //! Addresses to functions, files, lines and inlined frames, by debug information.
+//!
+//! gimli parses. What it parses is looked at and not kept: of a unit at a wanted address each entry
+//! and each row of its table of lines, of any other unit the first entry.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::convert::Infallible;
-use std::fmt::Display;
 use std::path::Path;
+use std::rc::Rc;
 
-use addr2line::Context;
-use addr2line::gimli::{DwarfSections, EndianSlice, Error as DwarfError, LittleEndian, SectionId};
+use gimli::DwarfSections;
+use hashbrown::HashMap;
 
 use super::compressed::Budget;
-use super::object_file::{self, ObjectFile};
+use super::damage::{Damage, damaged};
+use super::dwarf::{is_needed, reader};
+use super::effort::Effort;
+use super::entries::{Call, Calls, Site};
+use super::lines::Lines;
+use super::object_file::ObjectFile;
 use super::opened::Problems;
-use super::split::{self, Skeletons};
+use super::split::{self, Skeleton};
 use super::supplementary;
-use super::units;
+use super::units::{Code, Root, Units};
 use super::wanted::Wanted;
-use crate::Error;
-
-pub(super) type Reader<'d> = EndianSlice<'d, LittleEndian>;
-
-pub(super) fn reader(bytes: &[u8]) -> Reader<'_> {
-    EndianSlice::new(bytes, LittleEndian)
-}
 
 /// A call that is going on at an address, as debug information has it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -37,64 +37,14 @@ pub(super) struct Frame<'d> {
     pub(super) column: u32,
 }
 
-/// What says that the debug information in a file cannot be read.
-pub(super) fn damaged(path: &Path, error: impl Display) -> Error {
-    object_file::damaged(path, Some("the debug information"), error)
-}
-
-/// The first thing that was damaged, of several.
-#[derive(Default)]
-pub(super) struct Damage(Option<Error>);
-
-impl Damage {
-    pub(super) fn add(&mut self, error: Error) {
-        self.0.get_or_insert(error);
-    }
-
-    pub(super) fn check<T>(&mut self, outcome: Result<T, Error>) -> Option<T> {
-        outcome.map_err(|error| self.add(error)).ok()
-    }
-
-    fn outcome(self) -> Result<(), Error> {
-        self.0.map_or(Ok(()), Err)
-    }
-}
-
-/// Whether a section says anything of functions: what variables are in, and what macros there were,
-/// does not.
-pub(super) fn is_needed(section: SectionId) -> bool {
-    !matches!(
-        section,
-        SectionId::DebugLoc
-            | SectionId::DebugLocLists
-            | SectionId::DebugMacinfo
-            | SectionId::DebugMacro
-            | SectionId::DebugTypes
-    )
-}
-
-/// The sections that say anything of functions. Those that are damaged are empty.
-fn sections<'d>(
-    object: &ObjectFile<'d>,
-    budget: &mut Budget,
-    damage: &mut Damage,
-) -> DwarfSections<Cow<'d, [u8]>> {
-    let Ok(sections) = DwarfSections::load(|id| {
-        let bytes = match is_needed(id) {
-            true => damage.check(object.uncompressed(id.name(), budget)),
-            false => None,
-        };
-        Ok::<_, Infallible>(bytes.unwrap_or_default())
-    });
-    sections
-}
-
-/// The units that a context is made of.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Units {
-    /// Those that the wanted addresses lie in, and what these need, as a rule.
-    Wanted,
-    All,
+/// What is found at the wanted addresses.
+struct Findings<'f> {
+    wanted: &'f Wanted,
+    found: &'f mut dyn FnMut(usize, &[Frame]),
+    /// By place: whether a function was found there.
+    is_found: Vec<bool>,
+    /// By place: where in the source it is, for want of a function.
+    lines: HashMap<usize, Frame<'static>>,
 }
 
 /// Calls `found` with the frames, innermost first, of each address that debug information knows.
@@ -112,129 +62,179 @@ pub(super) fn look_up(
     }
     let mut damage = Damage::default();
     let mut budget = Budget::new();
+    let effort = Rc::new(Effort::new());
     let supplementary = damage.check(supplementary::find(object)).flatten();
     let supplementary = supplementary.as_ref().and_then(|bytes| {
         let object = damage.check(ObjectFile::parse(bytes))?;
         damage.check(object.check_names());
-        let sections = sections(&object, &mut budget, &mut damage);
+        let sections = sections(&object, &mut budget, &effort, &mut damage);
         Some((object.path(), sections))
     });
-    let sections = sections(object, &mut budget, &mut damage);
-    // Made before the context, which borrows from them.
-    let (split, split_sections) = (OnceCell::new(), OnceCell::new());
-    let context = |supplementary, units| {
-        let mut dwarf = sections.borrow_with_sup(supplementary, |bytes| reader(bytes));
-        let is_whole = match units {
-            Units::Wanted => !units::take_wanted(&mut dwarf, wanted),
-            Units::All => {
-                units::take_all(&mut dwarf);
-                true
-            }
-        };
-        Ok((Context::from_dwarf(dwarf)?, is_whole))
-    };
-    let mut context = |units| match &supplementary {
-        Some((path, sections)) => context(Some(sections), units).or_else(|error: DwarfError| {
-            let context = context(None, units)?;
-            // It is the supplementary file, then.
-            damage.add(damaged(path, error));
-            Ok(context)
-        }),
-        None => context(None, units),
-    };
-    let found_skeletons = context(Units::Wanted).and_then(|(found, is_whole)| {
-        // Where each unit's code lies is known now. Symbols and ranges are not read again, as a
-        // rule.
-        object.forget();
-        let skeletons = Skeletons::of(&found, wanted);
-        let is_enough = skeletons.is_empty() && parse(&found, wanted) || is_whole;
-        let found = match is_enough {
-            true => found,
-            false => context(Units::All)?.0,
-        };
-        let is_parsed = is_enough && skeletons.is_empty();
-        Ok((found, skeletons, is_parsed))
-    });
-    let outcome = found_skeletons.map_err(|error| damaged(object.path(), error));
-    let Some((context, skeletons, is_parsed)) = damage.check(outcome) else {
-        problems.check(damage.outcome());
-        return;
-    };
+    let sections = sections(object, &mut budget, &effort, &mut damage);
+    let supplementary_sections = supplementary.as_ref().map(|(_, sections)| sections);
+    let dwarf = sections.borrow_with_sup(supplementary_sections, |bytes| reader(bytes));
+    let units = Units::new(dwarf, object.has_code_at_zero(), &effort);
+    let roots = roots(&units, wanted);
+    // Where each unit's code lies is known now. Symbols and ranges are not read again, as a rule.
+    object.forget();
+
     let mut split_damage = Damage::default();
-    if !skeletons.is_empty() {
-        let files = split.get_or_init(|| {
-            split::Files::open(&skeletons, filename, object.path(), &mut split_damage)
+    let skeletons = roots
+        .iter()
+        .filter_map(|(root, _)| Skeleton::of(&units, root));
+    let skeletons: Vec<_> = skeletons.collect();
+    let packages = match skeletons.is_empty() {
+        true => Vec::new(),
+        false => split::open_packages(filename, object.path(), &mut split_damage),
+    };
+    let mut files = split::Files::new(
+        &packages,
+        &skeletons,
+        filename,
+        &effort,
+        &mut budget,
+        &mut split_damage,
+    );
+    let mut findings = Findings {
+        wanted,
+        found,
+        is_found: vec![false; wanted.addresses().len()],
+        lines: HashMap::new(),
+    };
+    for (root, code) in roots {
+        let mut lines = Lines::of(&units, &root, wanted);
+        if code == Code::Unknown && lines.is_empty() {
+            continue;
+        }
+        let skeleton = Skeleton::of(&units, &root);
+        let is_found = skeleton.is_some_and(|skeleton| {
+            let damage = &mut split_damage;
+            files.find(
+                &skeleton,
+                &units,
+                &root,
+                damage,
+                &mut |split, split_root| {
+                    findings.add(split, split_root, (&units, &root), &mut lines);
+                },
+            )
         });
-        problems.check(files.check(&skeletons, object.path()));
-        let sections =
-            split_sections.get_or_init(|| files.sections(&mut budget, &mut split_damage));
-        sections.give(&context, &skeletons, files, &mut split_damage);
-    }
-    // What is parsed on the way goes with the context, and what `found` keeps stays. Parsed first,
-    // the two do not share pages, and those of the first can be given back.
-    if !is_parsed {
-        parse(&context, wanted);
-    }
-    let mut frames = Vec::new();
-    for &(address, index) in wanted.addresses() {
-        frames.clear();
-        if let Err(error) = frames_at(&context, address, |name, location| {
-            frames.push(frame(name, location));
-        }) {
-            let file = split
-                .get()
-                .and_then(|files| skeletons.file_of(address, files));
-            match file {
-                Some(file) => split_damage.add(damaged(file, error)),
-                None => damage.add(damaged(object.path(), error)),
-            }
-            // The line table says where, if not in which function.
-            frames.clear();
-            let location = context.find_location(address).ok().flatten();
-            frames.extend(location.map(|location| frame(Reader::default(), Some(location))));
+        // A skeleton that lost its file is all there is.
+        if !is_found {
+            findings.add(&units, &root, (&units, &root), &mut lines);
         }
-        if !frames.is_empty() {
-            found(index, &frames);
-        }
+        findings.add_lines(&units, &root, &mut lines);
+    }
+    findings.end();
+    problems.check(files.check(object.path()));
+    let failures = [(object.path(), units.failure())].into_iter();
+    let of_supplementary = supplementary.as_ref().zip(units.supplementary());
+    let failures =
+        failures.chain(of_supplementary.map(|((path, _), units)| (*path, units.failure())));
+    for (path, failure) in failures {
+        damage.check(failure.map_or(Ok(()), |failure| Err(damaged(path, failure))));
     }
     problems.check(damage.outcome());
     problems.check(split_damage.outcome());
 }
 
-/// Has the context parse what it needs for the wanted addresses. Answers whether all is there:
-/// nothing is damaged, or refers to what was left out.
-fn parse(context: &Context<Reader>, wanted: &Wanted) -> bool {
-    let addresses = wanted.addresses().iter();
-    let outcomes = addresses.map(|&(address, _)| frames_at(context, address, |_, _| ()));
-    outcomes.filter(|outcome| outcome.is_err()).count() == 0
-}
-
-/// Calls `each` with the functions and places, innermost first, at an address.
-fn frames_at<'c, 'd>(
-    context: &'c Context<Reader<'d>>,
-    address: u64,
-    mut each: impl FnMut(Reader<'d>, Option<addr2line::Location<'c>>),
-) -> Result<(), DwarfError> {
-    let mut all = context.find_frames(address).skip_all_loads()?;
-    while let Some(found) = all.next()? {
-        let name = found.function.map(|function| function.name);
-        each(name.unwrap_or_default(), found.location);
-    }
-    Ok(())
-}
-
-fn frame<'c>(name: Reader<'c>, location: Option<addr2line::Location<'c>>) -> Frame<'c> {
-    let name = name.to_string_lossy();
-    let Some(location) = location else {
-        return Frame {
-            name,
-            ..Frame::default()
+/// The sections that say anything of functions. Those that are damaged are empty.
+fn sections<'d>(
+    object: &ObjectFile<'d>,
+    budget: &mut Budget,
+    effort: &Effort,
+    damage: &mut Damage,
+) -> DwarfSections<Cow<'d, [u8]>> {
+    let Ok(sections) = DwarfSections::load(|id| {
+        let bytes = match is_needed(id) {
+            true => damage.check(object.uncompressed(id.name(), budget)),
+            false => None,
         };
-    };
-    Frame {
-        name,
-        file: location.file.unwrap_or_default().into(),
-        line: location.line.unwrap_or(0),
-        column: location.column.unwrap_or(0),
+        let bytes = bytes.unwrap_or_default();
+        effort.allow(bytes.len());
+        Ok::<_, Infallible>(bytes)
+    });
+    sections
+}
+
+/// The first entries of the units that wanted addresses lie in, or may lie in.
+fn roots<'d>(units: &Units<'d>, wanted: &Wanted) -> Vec<(Root<'d>, Code)> {
+    let mut roots = Vec::new();
+    for header in units.headers() {
+        let root = header.and_then(|header| units.root(header));
+        let Some(root) = units.check(root) else {
+            continue;
+        };
+        let code = units.check(units.code(&root, wanted));
+        match code.unwrap_or(Code::Unknown) {
+            Code::Elsewhere => {}
+            code => roots.push((root, code)),
+        }
+    }
+    roots
+}
+
+impl Findings<'_> {
+    /// Adds what a unit has. Its lines are those of another one, where it was split off.
+    fn add<'d, 'l>(
+        &mut self,
+        units: &Units<'d>,
+        root: &Root<'d>,
+        (units_of_lines, root_of_lines): (&Units<'l>, &Root<'l>),
+        lines: &mut Lines<'l>,
+    ) {
+        let Some(unit) = units.check(units.unit(root)) else {
+            return;
+        };
+        let calls = Calls::of(units, &unit, self.wanted);
+        for (place, calls) in calls.by_place() {
+            if std::mem::replace(&mut self.is_found[place], true) {
+                continue;
+            }
+            let calls: Vec<&Call> = calls.collect();
+            let site = lines.site(place).unwrap_or_default();
+            let sites = calls.iter().rev().map(|call| call.site);
+            let sites: Vec<Site> = [site].into_iter().chain(sites).collect();
+            for site in &sites {
+                lines.find_path(units_of_lines, &root_of_lines.unit, site.file);
+            }
+            let frames = calls.iter().rev().zip(&sites);
+            let frames = frames.map(|(call, site)| Frame {
+                name: call.name.to_string_lossy(),
+                file: lines.path(site.file).into(),
+                line: site.line,
+                column: site.column,
+            });
+            let (_, index) = self.wanted.addresses()[place];
+            (self.found)(index, &frames.collect::<Vec<_>>());
+        }
+    }
+
+    /// Keeps the lines of addresses for which no function was found so far.
+    fn add_lines<'d>(&mut self, units: &Units<'d>, root: &Root<'d>, lines: &mut Lines<'d>) {
+        let missing: Vec<_> = lines
+            .sites()
+            .filter(|&(place, _)| !self.is_found[place])
+            .collect();
+        for (place, site) in missing {
+            lines.find_path(units, &root.unit, site.file);
+            let frame = || Frame {
+                name: Cow::default(),
+                file: lines.path(site.file).to_owned().into(),
+                line: site.line,
+                column: site.column,
+            };
+            self.lines.entry(place).or_insert_with(frame);
+        }
+    }
+
+    /// The line table says where an address is, if not in which function.
+    fn end(mut self) {
+        for (place, frame) in self.lines.drain() {
+            if !self.is_found[place] {
+                let (_, index) = self.wanted.addresses()[place];
+                (self.found)(index, &[frame]);
+            }
+        }
     }
 }

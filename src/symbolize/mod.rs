@@ -2,8 +2,8 @@
 //!
 //! [`symbolize`] opens the object behind each mapping, checks that it is the one that was mapped,
 //! and looks the addresses up in its debug information and its symbol tables, one object after the
-//! other. addr2line reads the former, object finds sections; which file to read, and what becomes
-//! of the names, is decided here. Nothing outlives the call: no cache, no thread.
+//! other. gimli parses the former, object finds sections; which file to read, what lies at an
+//! address, and what becomes of the names, is decided here. Nothing outlives the call: no cache, no thread.
 //!
 //! # What it reads
 //!
@@ -34,16 +34,21 @@
 
 mod abbreviations;
 mod compressed;
+mod damage;
 mod debug_file;
 mod debug_info;
 mod debugdata;
 mod debuginfod;
+mod dwarf;
+mod effort;
+mod entries;
 mod find;
 mod functions;
+mod lines;
 mod name;
 mod object_file;
 mod opened;
-mod partial_units;
+mod ranges;
 mod split;
 mod supplementary;
 mod symbol_table;

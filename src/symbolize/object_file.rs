@@ -221,6 +221,12 @@ impl<'d> ObjectFile<'d> {
         })
     }
 
+    /// Whether code is loaded at address 0.
+    pub(super) fn has_code_at_zero(&self) -> bool {
+        let mut code = self.sections.iter().filter(|section| section.is_code);
+        code.any(|section| section.addresses.contains(&0))
+    }
+
     /// The sections of a name that have bytes. Several are one, in their order: a compiler gives a
     /// section to each type, for linkers to drop those that they have.
     fn sections(&self, name: &str) -> impl Iterator<Item = &Section<'d>> {
@@ -389,6 +395,11 @@ impl<'d> RawSymbols<'d> {
             Class::Elf32 => all::<Sym32<_>>(self.bytes, |symbol| each(RawSymbol::of(symbol))),
             Class::Elf64 => all::<Sym64<_>>(self.bytes, |symbol| each(RawSymbol::of(symbol))),
         }
+    }
+
+    /// How many bytes all names have, those that share bytes once.
+    pub(super) fn strings_len(&self) -> usize {
+        self.strings.len()
     }
 
     /// A symbol's name.

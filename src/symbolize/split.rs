@@ -8,37 +8,26 @@
 //! the compilation; and then beside the object, for a build that was moved.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::rc::Rc;
 
-use addr2line::gimli::{
-    DebugCuIndex, DebugInfo, Dwarf, DwarfPackageSections, DwarfSections, DwoId,
-    Error as DwarfError, LittleEndian, Reader as _, Section as _, SectionId, UnitType,
-};
-use addr2line::{Context, SplitDwarfLoad};
-use hashbrown::HashMap;
+use gimli::{DebugCuIndex, DwarfPackageSections, DwarfSections, DwoId, LittleEndian, SectionId};
+use hashbrown::HashSet;
 
 use super::compressed::Budget;
+use super::damage::Damage;
 use super::debug_file;
-use super::debug_info::{Damage, Reader, damaged, is_needed, reader};
-use super::object_file::{Bytes, ObjectFile};
-use super::wanted::Wanted;
+use super::dwarf::{Dwarf, Failure, is_needed, reader};
+use super::effort::Effort;
+use super::object_file::{self, Bytes, ObjectFile};
+use super::units::{Root, Units};
 use crate::{Error, ErrorKind};
 
-/// So many files of one object are mapped at a time. The kernel lets a process have 65,530 mappings
-/// (`vm.max_map_count`), and the host needs some.
-const MOST_FILES: usize = 4096;
-
-/// The skeletons that wanted addresses lie in.
-pub(super) struct Skeletons {
-    units: Vec<Skeleton>,
-    /// In ascending order, each with the unit that it lies in.
-    addresses: Vec<(u64, DwoId)>,
-}
-
-struct Skeleton {
+/// What a skeleton says of the unit that was split off.
+pub(super) struct Skeleton {
     id: DwoId,
     /// Where the compiler was started.
     directory: PathBuf,
@@ -46,69 +35,40 @@ struct Skeleton {
     name: PathBuf,
 }
 
-/// The files of split units.
-pub(super) struct Files {
-    files: Vec<File>,
-    /// Which file has a unit.
-    of_units: HashMap<DwoId, usize>,
+/// Finds the files of the split units of an object.
+pub(super) struct Files<'f> {
+    /// The object was mapped by this name.
+    filename: &'f Path,
+    effort: &'f Rc<Effort>,
+    packages: Vec<Package<'f>>,
     /// The last package that was there, whether it has any of the units or not.
-    package: Option<PathBuf>,
+    package_path: Option<&'f Path>,
+    /// Each is read once.
+    found: HashSet<DwoId>,
+    opened: HashSet<PathBuf>,
+    /// The files that are not there.
+    missing: Vec<PathBuf>,
 }
 
-struct File {
-    bytes: Bytes,
-    is_package: bool,
+struct Package<'f> {
+    path: &'f Path,
+    sections: DwarfPackageSections<Cow<'f, [u8]>>,
 }
 
-/// The sections of [`Files`], in their order.
-pub(super) struct Sections<'f>(Vec<FileSections<'f>>);
-
-enum FileSections<'f> {
-    Package(DwarfPackageSections<Cow<'f, [u8]>>),
-    Object(DwarfSections<Cow<'f, [u8]>>),
-}
-
-impl Skeletons {
-    /// Those of a context that was asked for nothing so far.
-    pub(super) fn of(context: &Context<Reader>, wanted: &Wanted) -> Self {
-        let mut units = HashMap::new();
-        let mut addresses = Vec::new();
-        for &(address, _) in wanted.addresses() {
-            for (load, _) in context.preload_units(address) {
-                addresses.push((address, load.dwo_id));
-                let unit = || Skeleton::of(&load);
-                units.entry(load.dwo_id).or_insert_with(unit);
-            }
-        }
-        let mut units: Vec<_> = units.into_values().collect();
-        units.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Self { units, addresses }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.units.is_empty()
-    }
-
-    /// The file that the debug information of an address lies in, where there is one.
-    pub(super) fn file_of<'f>(&self, address: u64, files: &'f Files) -> Option<&'f Path> {
-        let first = self.addresses.partition_point(|&(a, _)| a < address);
-        let rest = self.addresses[first..].iter();
-        let mut units = rest.take_while(|&&(a, _)| a == address);
-        units.find_map(|(_, id)| files.path_of(*id))
-    }
-}
+/// What reads a unit that was split off.
+pub(super) type Read<'r> = &'r mut dyn for<'u, 'd> FnMut(&'u Units<'d>, &'u Root<'d>);
 
 impl Skeleton {
-    fn of(load: &SplitDwarfLoad<Reader>) -> Self {
-        let path = |bytes: Option<Reader>| {
-            let bytes = bytes.map(|bytes| bytes.slice()).unwrap_or_default();
-            Path::new(OsStr::from_bytes(bytes)).to_owned()
-        };
-        Self {
-            id: load.dwo_id,
-            directory: path(load.comp_dir),
-            name: path(load.path),
-        }
+    /// What a unit says, if it is a skeleton.
+    pub(super) fn of<'d>(units: &Units<'d>, root: &Root<'d>) -> Option<Self> {
+        let path = |bytes: &[u8]| Path::new(OsStr::from_bytes(bytes)).to_owned();
+        let directory = root.unit.comp_dir.map(|directory| path(directory.slice()));
+        let name = units.dwarf.attr_string(&root.unit, root.dwo_name?);
+        Some(Self {
+            id: root.unit.dwo_id?,
+            directory: directory.unwrap_or_default(),
+            name: path(units.check(name.map_err(Failure::from))?.slice()),
+        })
     }
 
     /// Where the file may lie. The first is where the compiler left it.
@@ -126,201 +86,250 @@ impl Skeleton {
     }
 }
 
-impl Files {
-    /// Opens what has the units of an object that was mapped by this name. `skeletons_path` is
-    /// where their skeletons lie.
-    pub(super) fn open(
-        skeletons: &Skeletons,
-        filename: &Path,
-        skeletons_path: &Path,
+/// Opens the packages of an object that was mapped by this name. `skeletons_path` is where its
+/// skeletons lie.
+pub(super) fn open_packages(
+    filename: &Path,
+    skeletons_path: &Path,
+    damage: &mut Damage,
+) -> Vec<Bytes> {
+    let paths = package_paths(filename, skeletons_path).into_iter();
+    let there = paths.filter(|path| debug_file::is_there(path));
+    let packages = there.filter_map(|path| damage.check(Bytes::of_file(&path)));
+    packages.collect()
+}
+
+impl<'f> Files<'f> {
+    /// What knows the packages, if they have any of the units.
+    pub(super) fn new(
+        packages: &'f [Bytes],
+        skeletons: &[Skeleton],
+        filename: &'f Path,
+        effort: &'f Rc<Effort>,
+        budget: &mut Budget,
         damage: &mut Damage,
     ) -> Self {
-        let mut files = Self {
-            files: Vec::new(),
-            of_units: HashMap::new(),
-            package: None,
+        let package = |bytes| {
+            let package = Package::of(bytes, skeletons, effort, budget, damage);
+            damage.check(package).flatten()
         };
-        for path in package_paths(filename, skeletons_path) {
-            if debug_file::is_there(&path) {
-                let package = Bytes::of_file(&path);
-                damage.check(package.and_then(|package| files.add_package(package, skeletons)));
-                files.package = Some(path);
+        Self {
+            filename,
+            effort,
+            package_path: packages.last().map(|package| &*package.path),
+            packages: packages.iter().filter_map(package).collect(),
+            found: HashSet::new(),
+            opened: HashSet::new(),
+            missing: Vec::new(),
+        }
+    }
+
+    /// Has the unit be read that was split off from this one, and answers whether there is any.
+    /// What is damaged on the way is added.
+    pub(super) fn find<'d>(
+        &mut self,
+        skeleton: &Skeleton,
+        units: &Units<'d>,
+        root: &Root<'d>,
+        damage: &mut Damage,
+        read: Read,
+    ) -> bool {
+        if !self.found.insert(skeleton.id) {
+            return false;
+        }
+        let parent = Parent {
+            units,
+            root,
+            id: skeleton.id,
+        };
+        for package in &self.packages {
+            match package.read(&parent, self.effort, damage, read) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => damage.add(error),
             }
         }
-        let mut opened: HashMap<PathBuf, usize> = HashMap::new();
-        for unit in &skeletons.units {
-            if files.of_units.contains_key(&unit.id) {
-                continue;
-            }
-            let mut paths = unit.paths(filename).into_iter();
-            let Some(path) = paths.find(|path| debug_file::is_there(path)) else {
-                continue;
-            };
-            // A file may hold several units.
-            if let Some(&index) = opened.get(&path) {
-                files.of_units.insert(unit.id, index);
-            } else if files.files.len() < MOST_FILES
-                && let Some(bytes) = damage.check(Bytes::of_file(&path))
-            {
-                opened.insert(path, files.files.len());
-                files.add(bytes, false, [unit.id]);
+        let mut outcome = None;
+        let paths = skeleton.paths(self.filename);
+        for path in paths.iter().filter(|path| debug_file::is_there(path)) {
+            let is_first = self.opened.insert(path.clone());
+            match parent.read_file(path, self.effort, is_first, damage, read) {
+                Ok(()) => return true,
+                Err(error) => drop(outcome.get_or_insert(error)),
             }
         }
-        files
-    }
-
-    fn add(&mut self, bytes: Bytes, is_package: bool, units: impl IntoIterator<Item = DwoId>) {
-        let index = self.files.len();
-        self.of_units
-            .extend(units.into_iter().map(|id| (id, index)));
-        self.files.push(File { bytes, is_package });
-    }
-
-    /// Keeps a package that has any of the units.
-    fn add_package(&mut self, bytes: Bytes, skeletons: &Skeletons) -> Result<(), Error> {
-        const INDEX: &str = ".debug_cu_index";
-        let object = ObjectFile::parse(&bytes)?;
-        let section = object.uncompressed(INDEX, &mut Budget::new())?;
-        let index = DebugCuIndex::new(&section, LittleEndian).index();
-        let index = index.map_err(|error| object.damaged(INDEX, error))?;
-        let is_new = |id: &DwoId| !self.of_units.contains_key(id) && index.find(id.0).is_some();
-        let units = skeletons.units.iter().map(|unit| unit.id);
-        let units: Vec<_> = units.filter(is_new).collect();
-        if !units.is_empty() {
-            self.add(bytes, true, units);
+        match outcome {
+            Some(error) => damage.add(error),
+            None => self.missing.push(skeleton.directory.join(&skeleton.name)),
         }
-        Ok(())
+        false
     }
 
-    fn path_of(&self, id: DwoId) -> Option<&Path> {
-        let index = *self.of_units.get(&id)?;
-        Some(&self.files[index].bytes.path)
-    }
-
-    /// Says what is not there.
+    /// Says what was not there. `skeletons_path` is where the skeletons lie.
     ///
     /// # Errors
     ///
-    /// Where a unit is in none of the files.
-    pub(super) fn check(&self, skeletons: &Skeletons, skeletons_path: &Path) -> Result<(), Error> {
-        let has_none = |unit: &&Skeleton| !self.of_units.contains_key(&unit.id);
-        let mut missing = skeletons.units.iter().filter(has_none);
-        let Some(first) = missing.next() else {
+    /// Where a unit was in none of the files.
+    pub(super) fn check(&self, skeletons_path: &Path) -> Result<(), Error> {
+        let Some(path) = self.missing.iter().min() else {
             return Ok(());
         };
-        let path = first.directory.join(&first.name);
-        let path = path.display();
-        let others = match missing.count() {
+        let others = match self.missing.len() - 1 {
             0 => String::new(),
             1 => " and 1 other file".to_owned(),
             many => format!(" and {many} other files"),
         };
-        let nor = self.package.as_ref().map_or_else(String::new, |package| {
+        let nor = self.package_path.map_or_else(String::new, |package| {
             format!(", and {} does not have what is in there", package.display())
         });
         let message = format!(
-            "the split debug information of {} is incomplete: {path}{others} cannot be found{nor}",
-            skeletons_path.display()
+            "the split debug information of {} is incomplete: {}{others} cannot be found{nor}",
+            skeletons_path.display(),
+            path.display()
         );
         Err(Error::new(ErrorKind::Io, message))
     }
-
-    /// Their sections. Those that are damaged are empty.
-    pub(super) fn sections(&self, budget: &mut Budget, damage: &mut Damage) -> Sections<'_> {
-        let mut all = Vec::with_capacity(self.files.len());
-        for file in &self.files {
-            let object = damage.check(ObjectFile::parse(&file.bytes));
-            damage.check(object.as_ref().map_or(Ok(()), ObjectFile::check_names));
-            let section = |id: SectionId| {
-                // A unit of a package is had with all its sections, or not at all.
-                let is_needed = file.is_package || is_needed(id);
-                let name = id.dwo_name().filter(|_| is_needed);
-                let bytes = object
-                    .as_ref()
-                    .zip(name)
-                    .and_then(|(object, name)| damage.check(object.uncompressed(name, budget)));
-                Ok::<_, DwarfError>(bytes.unwrap_or_default())
-            };
-            let sections = match file.is_package {
-                true => DwarfPackageSections::load(section).map(FileSections::Package),
-                false => DwarfSections::load(section).map(FileSections::Object),
-            };
-            all.push(sections.expect("a damaged section is empty"));
-        }
-        Sections(all)
-    }
 }
 
-impl Sections<'_> {
-    /// Gives the context the units that the wanted addresses need, as far as there are any.
-    pub(super) fn give<'c>(
-        &'c self,
-        context: &Context<Reader<'c>>,
-        skeletons: &Skeletons,
-        files: &Files,
+impl<'f> Package<'f> {
+    /// A package, if it has any of the units. Its sections that are damaged are empty.
+    fn of(
+        bytes: &'f Bytes,
+        skeletons: &[Skeleton],
+        effort: &Effort,
+        budget: &mut Budget,
         damage: &mut Damage,
-    ) {
-        for &(address, _) in &skeletons.addresses {
-            for (load, resume) in context.preload_units(address) {
-                let Some(&index) = files.of_units.get(&load.dwo_id) else {
-                    // The skeleton is the unit then.
-                    let _ = resume(None);
-                    continue;
-                };
-                let outcome = match self.0[index].unit(&load) {
-                    Ok(Some(unit)) => resume(Some(Arc::new(unit))).map_err(|e| e.to_string()),
-                    Ok(None) => resume(None).map_err(|e| e.to_string()).and(Err(format!(
-                        "it is of another build: it has no unit {:016x}",
-                        load.dwo_id.0
-                    ))),
-                    Err(error) => resume(None).and(Err(error)).map_err(|e| e.to_string()),
-                };
-                let path = &files.files[index].bytes.path;
-                if let Err(error) = outcome {
-                    damage.add(damaged(path, error));
-                }
-            }
+    ) -> Result<Option<Self>, Error> {
+        const INDEX: &str = ".debug_cu_index";
+        let object = ObjectFile::parse(bytes)?;
+        let section = object.uncompressed(INDEX, &mut Budget::new())?;
+        let index = DebugCuIndex::new(&section, LittleEndian).index();
+        let index = index.map_err(|error| object.damaged(INDEX, error))?;
+        if !(skeletons.iter()).any(|skeleton| index.find(skeleton.id.0).is_some()) {
+            return Ok(None);
+        }
+        damage.check(object.check_names());
+        let sections = DwarfPackageSections::load(|id| {
+            // A unit is had with all its sections, or not at all. Units of types are not had.
+            let name = id.dwo_name().filter(|_| id != SectionId::DebugTuIndex);
+            let bytes = name.and_then(|name| damage.check(object.uncompressed(name, budget)));
+            let bytes = bytes.unwrap_or_default();
+            effort.allow(bytes.len());
+            Ok::<_, gimli::Error>(bytes)
+        });
+        Ok(Some(Self {
+            path: object.path(),
+            sections: sections.expect("a damaged section is empty"),
+        }))
+    }
+
+    /// Has a unit be read, if the package has it.
+    fn read(
+        &self,
+        parent: &Parent,
+        effort: &Rc<Effort>,
+        damage: &mut Damage,
+        read: Read,
+    ) -> Result<bool, Error> {
+        let failed = |error: gimli::Error| damaged(self.path, error.into());
+        let package = self.sections.borrow(|bytes| reader(bytes), reader(&[]));
+        let unit = package.and_then(|package| package.find_cu(parent.id, &parent.units.dwarf));
+        match unit.map_err(failed)? {
+            Some(dwarf) => parent
+                .read(dwarf, self.path, effort, damage, read)
+                .map(|()| true),
+            None => Ok(false),
         }
     }
 }
 
-impl FileSections<'_> {
-    /// The unit that a skeleton asks for, before all others; none where the file has no such unit.
-    fn unit<'c>(
-        &'c self,
-        load: &SplitDwarfLoad<Reader<'c>>,
-    ) -> Result<Option<Dwarf<Reader<'c>>>, DwarfError> {
-        let mut dwarf = match self {
-            Self::Package(sections) => {
-                let package = sections.borrow(|bytes| reader(bytes), reader(&[]))?;
-                match package.find_cu(load.dwo_id, &load.parent)? {
-                    Some(dwarf) => dwarf,
-                    None => return Ok(None),
+/// What says that something in such a file cannot be read. Sections have names of their own there.
+fn damaged(path: &Path, Failure { what, why }: Failure) -> Error {
+    match what.starts_with('.') {
+        true => object_file::damaged(path, Some(&format!("{what}.dwo")), why),
+        false => object_file::damaged(path, Some(what), why),
+    }
+}
+
+/// The unit that another one was split off from.
+struct Parent<'p, 'd> {
+    units: &'p Units<'d>,
+    root: &'p Root<'d>,
+    id: DwoId,
+}
+
+impl Parent<'_, '_> {
+    /// Has the unit in a file be read.
+    ///
+    /// # Errors
+    ///
+    /// Where the file does not have the unit.
+    fn read_file(
+        &self,
+        path: &Path,
+        effort: &Rc<Effort>,
+        is_first: bool,
+        damage: &mut Damage,
+        read: Read,
+    ) -> Result<(), Error> {
+        let bytes = Bytes::of_file(path)?;
+        let object = ObjectFile::parse(&bytes)?;
+        let mut budget = Budget::new();
+        let mut own_damage = Damage::default();
+        own_damage.check(object.check_names());
+        let Ok(sections) = DwarfSections::load(|id| {
+            let name = id.dwo_name().filter(|_| is_needed(id));
+            let bytes =
+                name.and_then(|name| own_damage.check(object.uncompressed(name, &mut budget)));
+            let bytes = bytes.unwrap_or_default();
+            effort.allow(if is_first { bytes.len() } else { 0 });
+            Ok::<_, Infallible>(bytes)
+        });
+        let mut dwarf = sections.borrow(|bytes| reader(bytes));
+        dwarf.make_dwo(&self.units.dwarf);
+        let outcome = self.read(dwarf, path, effort, damage, read);
+        // What is damaged explains why the unit is not there.
+        match (own_damage.outcome(), outcome) {
+            (Err(error), Ok(())) => damage.add(error),
+            (damage, outcome) => return damage.and(outcome),
+        }
+        Ok(())
+    }
+
+    /// Has the unit be read in what was split off.
+    ///
+    /// # Errors
+    ///
+    /// Where the unit is not in there.
+    fn read<'s>(
+        &self,
+        dwarf: Dwarf<'s>,
+        path: &Path,
+        effort: &Rc<Effort>,
+        damage: &mut Damage,
+        read: Read,
+    ) -> Result<(), Error> {
+        let units = Units::new(dwarf, self.units.has_code_at_zero, effort);
+        let root = units.split_unit(self.id);
+        match root.map_err(|failure| damaged(path, failure))? {
+            Some(mut root) => {
+                root.unit.copy_relocated_attributes(&self.root.unit);
+                read(&units, &root);
+                if let Some(failure) = units.failure() {
+                    damage.add(damaged(path, failure));
                 }
+                Ok(())
             }
-            Self::Object(sections) => {
-                let mut dwarf = sections.borrow(|bytes| reader(bytes));
-                dwarf.make_dwo(&load.parent);
-                dwarf
-            }
-        };
-        let mut headers = dwarf.units();
-        while let Some(header) = headers.next()? {
-            let is_wanted = match header.type_() {
-                UnitType::SplitCompilation(id) => id == load.dwo_id,
-                // Before DWARF 5, the id is an attribute.
-                UnitType::Compilation => dwarf.unit(header)?.dwo_id == Some(load.dwo_id),
-                _ => false,
-            };
-            if is_wanted && let Some(offset) = header.debug_info_offset() {
-                // addr2line takes the first.
-                let mut units = *dwarf.debug_info.reader();
-                units.skip(offset.0)?;
-                dwarf.debug_info = DebugInfo::from(units);
-                return Ok(Some(dwarf));
+            None => {
+                let id = self.id.0;
+                let why = format!("it is of another build: it has no unit {id:016x}");
+                Err(object_file::damaged(
+                    path,
+                    Some("the debug information"),
+                    why,
+                ))
             }
         }
-        Ok(None)
     }
 }
 

@@ -13,6 +13,10 @@ pub(super) struct Symbol<'d> {
     pub(super) begin: u64,
 }
 
+/// What the names that are found in a table may have together, in bytes, as a multiple of its
+/// strings. Each name is there once, but for a few.
+const MOST_RATIO: usize = 4;
+
 /// Which table of an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Table {
@@ -60,11 +64,22 @@ pub(super) fn look_up<'d>(
     let table_of_object = object.symbols(table.name())?;
     let mut outcome = Ok(());
     let mut found = Covering::of(object, table, &table_of_object, &missing);
+    // A name may be the end of another one, and all of them be of one long string.
+    let mut left = MOST_RATIO * table_of_object.strings_len();
+    let mut last = None;
     for &(address, index) in missing.addresses() {
         let Some(candidate) = found.at(address) else {
             continue;
         };
-        match table_of_object.name(candidate.symbol) {
+        let name = table_of_object.name(candidate.symbol).and_then(|name| {
+            let more = match last.replace(candidate.begin) == Some(candidate.begin) {
+                true => 0,
+                false => name.len(),
+            };
+            left = left.checked_sub(more).ok_or("its names are far too long")?;
+            Ok(name)
+        });
+        match name {
             Ok(name) => {
                 symbols[index] = Some(Symbol {
                     name: String::from_utf8_lossy(name),

@@ -1,174 +1,323 @@
-//! The units that the wanted addresses lie in.
+//! The units of debug information.
 
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use addr2line::gimli::{
-    Abbreviations, DW_AT_high_pc, DW_AT_low_pc, DW_AT_ranges, DebugAbbrev, DebugAbbrevOffset,
-    DebugInfoOffset, Dwarf, LittleEndian, Reader as _, Result, Section as _, Unit, UnitHeader,
-    UnitOffset, UnitType,
+use gimli::{
+    Abbreviations, DebugAddrBase, DebugInfoOffset, DebugLineOffset, DebugLocListsBase,
+    DebugRngListsBase, DebugStrOffsetsBase, DwTag, DwoId, Reader as _, Section as _, UnitOffset,
+    UnitType,
 };
-use hashbrown::{HashMap, HashSet};
 
-use super::abbreviations::{self, NO_ATTRIBUTE};
-use super::debug_info::Reader;
-use super::partial_units;
+use super::abbreviations::Tables;
+use super::dwarf::{AttributeValue, Dwarf, Failure, Result, Unit, UnitHeader};
+use super::effort::Effort;
+use super::ranges::Ranges;
 use super::wanted::Wanted;
 
-/// So many declarations are read in search of the one of a unit's first entry. It is the first of
-/// its table, except where `dwz` wrote it.
-const MOST_DECLARATIONS: usize = 64;
-
-/// Parses the abbreviations of all units, each table once: units share them, as Rust's do.
-pub(super) fn take_all(dwarf: &mut Dwarf<Reader>) {
-    let mut tables = HashSet::new();
-    let mut units = dwarf.units();
-    while let Ok(Some(header)) = units.next() {
-        tables.insert(header.debug_abbrev_offset());
-    }
-    for table in tables {
-        parse(dwarf, table);
-    }
+/// Debug information, of an object or of a file beside it.
+pub(super) struct Units<'d> {
+    pub(super) dwarf: Arc<Dwarf<'d>>,
+    pub(super) effort: Rc<Effort>,
+    /// Whether code lies at address 0. If not, what lies there is what the linker left out.
+    pub(super) has_code_at_zero: bool,
+    tables: Tables,
+    /// Where the units begin, in ascending order, and what is damaged behind the last one.
+    offsets: OnceCell<(Vec<usize>, Result<()>)>,
+    /// The first thing that was damaged.
+    failure: Cell<Option<Failure>>,
+    /// What other objects have in common with this one.
+    supplementary: Option<Box<Units<'d>>>,
 }
 
-/// Parses the abbreviations of the units that may have to do with the wanted addresses, and has
-/// addr2line leave out the others, whose abbreviations and line tables take time and memory.
-/// Answers whether there are others.
-///
-/// What is left in may refer to what is left out, rarely; addr2line then has an error.
-pub(super) fn take_wanted(dwarf: &mut Dwarf<Reader>, wanted: &Wanted) -> bool {
-    let Ok(listed) = listed_units(dwarf, wanted) else {
-        take_all(dwarf);
-        return false;
-    };
-    // Units that refer to each other share a table, as all of one object file do.
-    let mut tables: HashMap<_, bool> = HashMap::new();
-    let mut units = dwarf.units();
-    while let Ok(Some(header)) = units.next() {
-        let is_needed = tables.entry(header.debug_abbrev_offset()).or_default();
-        let is_listed = |offset| listed.contains(&offset);
-        *is_needed = *is_needed
-            || header.debug_info_offset().is_some_and(is_listed)
-            || !lies_elsewhere(dwarf, header, wanted).unwrap_or(false);
+/// What the first entry of a unit says.
+#[derive(Debug)]
+pub(super) struct Root<'d> {
+    tag: DwTag,
+    /// Without abbreviations and lines.
+    pub(super) unit: Unit<'d>,
+    ranges: Ranges<'d>,
+    pub(super) lines: Option<DebugLineOffset>,
+    /// Of a skeleton: the name of the file that has all else.
+    pub(super) dwo_name: Option<AttributeValue<'d>>,
+}
+
+/// Where the code of a unit lies.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Code {
+    /// At a wanted address, perhaps among others.
+    Wanted,
+    Elsewhere,
+    /// The first entry does not say it.
+    Unknown,
+}
+
+impl<'d> Units<'d> {
+    pub(super) fn new(dwarf: Dwarf<'d>, has_code_at_zero: bool, effort: &Rc<Effort>) -> Self {
+        Self::of(Arc::new(dwarf), has_code_at_zero, effort)
     }
-    // A unit whose first entry has no abbreviation is left out.
-    let none = Arc::new(Abbreviations::default());
-    let mut is_any_left_out = false;
-    for (table, is_needed) in tables {
-        if is_needed {
-            parse(dwarf, table);
-        } else {
-            let cache = &mut dwarf.abbreviations_cache;
-            cache.set::<Reader>(table, Arc::clone(&none));
-            is_any_left_out = true;
+
+    fn of(dwarf: Arc<Dwarf<'d>>, has_code_at_zero: bool, effort: &Rc<Effort>) -> Self {
+        let of_supplementary = |dwarf| Box::new(Self::of(dwarf, has_code_at_zero, effort));
+        Self {
+            supplementary: dwarf.sup.clone().map(of_supplementary),
+            dwarf,
+            effort: Rc::clone(effort),
+            has_code_at_zero,
+            tables: Tables::default(),
+            offsets: OnceCell::new(),
+            failure: Cell::new(None),
         }
     }
-    is_any_left_out
-}
 
-/// Parses a table of abbreviations. If it is damaged, whoever uses it says so.
-fn parse(dwarf: &mut Dwarf<Reader>, table: DebugAbbrevOffset) {
-    let section = *dwarf.debug_abbrev.reader();
-    if let Ok(abbreviations) = partial_units::without_lines(section, table) {
-        let cache = &mut dwarf.abbreviations_cache;
-        cache.set::<Reader>(table, Arc::new(abbreviations));
+    /// Keeps what says why something failed.
+    pub(super) fn check<T>(&self, outcome: Result<T>) -> Option<T> {
+        let keep = |failure| self.failure.set(self.failure.get().or(Some(failure)));
+        outcome.map_err(keep).ok()
     }
-}
 
-/// The units at wanted addresses, as `.debug_aranges` has them.
-fn listed_units(dwarf: &Dwarf<Reader>, wanted: &Wanted) -> Result<HashSet<DebugInfoOffset>> {
-    let mut units = HashSet::new();
-    let mut headers = dwarf.debug_aranges.headers();
-    while let Some(header) = headers.next()? {
-        let mut entries = header.entries();
-        // An entry in error is passed over, as addr2line does; what cannot be passed over ends it.
-        while let Some(entry) = entries.next().transpose() {
-            let range = entry.map(|entry| entry.range());
-            if range.is_ok_and(|range| wanted.is_any_in(range.begin, range.end)) {
-                units.insert(header.debug_info_offset());
-                break;
+    /// The first thing that was damaged.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.failure.get()
+    }
+
+    /// Where the units begin, in ascending order, up to one that is damaged; and whether one is.
+    fn offsets(&self) -> &(Vec<usize>, Result<()>) {
+        self.offsets.get_or_init(|| {
+            let mut offsets = Vec::new();
+            let mut headers = self.dwarf.units();
+            loop {
+                match headers.next() {
+                    Ok(Some(header)) => offsets.extend(header.debug_info_offset().map(|o| o.0)),
+                    Ok(None) => return (offsets, Ok(())),
+                    Err(error) => return (offsets, Err(Failure::of(".debug_info")(error))),
+                }
             }
-        }
+        })
     }
-    Ok(units)
-}
 
-/// Whether a unit says where its code lies, and no wanted address lies there.
-fn lies_elsewhere(
-    dwarf: &Dwarf<Reader>,
-    header: UnitHeader<Reader>,
-    wanted: &Wanted,
-) -> Result<bool> {
-    match header.type_() {
-        UnitType::Compilation | UnitType::Skeleton(_) => {}
-        UnitType::Type { .. } | UnitType::SplitType { .. } => return Ok(true),
-        // What it holds is another unit's.
-        UnitType::Partial | UnitType::SplitCompilation(_) => return Ok(false),
+    /// The headers of all units.
+    ///
+    /// # Errors
+    ///
+    /// In the end, where not all of them can be found.
+    pub(super) fn headers(&self) -> impl Iterator<Item = Result<UnitHeader<'d>>> {
+        let (offsets, outcome) = self.offsets();
+        let header = |&offset| self.header(DebugInfoOffset(offset));
+        offsets.iter().map(header).chain(outcome.err().map(Err))
     }
-    let Some(abbreviations) = first_abbreviation(dwarf, &header)? else {
-        return Ok(false);
-    };
-    let unit = Unit::new_with_abbreviations(dwarf, header, Arc::new(abbreviations))?;
-    let mut entries = unit.header.entries(&unit.abbreviations);
-    entries.next_dfs()?;
-    let Some(first) = entries.current() else {
-        return Ok(false);
-    };
-    if let Some(ranges) = first.attr_value(DW_AT_ranges) {
-        let Some(mut ranges) = dwarf.attr_ranges(&unit, ranges)? else {
-            return Ok(false);
+
+    fn header(&self, offset: DebugInfoOffset) -> Result<UnitHeader<'d>> {
+        let header = self.dwarf.unit_header(offset);
+        header.map_err(Failure::of(".debug_info"))
+    }
+
+    /// Reads the first entry of a unit.
+    ///
+    /// # Errors
+    ///
+    /// Where the entry, or what it refers to, is damaged.
+    pub(super) fn root(&self, header: UnitHeader<'d>) -> Result<Root<'d>> {
+        let dwarf = &*self.dwarf;
+        let first = header.root_offset();
+        let mut entry = header.range_from(first..)?;
+        let len = entry.len();
+        let code = entry.read_uleb128()?;
+        let attributes = UnitOffset(first.0 + len - entry.len());
+        let table = header.debug_abbrev_offset();
+        let declaration = self.tables.one(dwarf, table, code, &self.effort)?;
+        self.effort.take(declaration.attributes.len())?;
+        let encoding = header.encoding();
+        let mut root = Root {
+            tag: declaration.tag,
+            unit: Unit {
+                abbreviations: Arc::default(),
+                name: None,
+                comp_dir: None,
+                low_pc: 0,
+                str_offsets_base: DebugStrOffsetsBase::default_for_encoding_and_file(
+                    encoding,
+                    dwarf.file_type,
+                ),
+                addr_base: DebugAddrBase(0),
+                loclists_base: DebugLocListsBase::default_for_encoding_and_file(
+                    encoding,
+                    dwarf.file_type,
+                ),
+                rnglists_base: DebugRngListsBase::default_for_encoding_and_file(
+                    encoding,
+                    dwarf.file_type,
+                ),
+                line_program: None,
+                dwo_id: match header.type_() {
+                    UnitType::Skeleton(id) | UnitType::SplitCompilation(id) => Some(id),
+                    _ => None,
+                },
+                header,
+            },
+            ranges: Ranges::default(),
+            lines: None,
+            dwo_name: None,
         };
-        let mut is_any = false;
-        while let Some(range) = ranges.next()? {
-            if wanted.is_any_in(range.begin, range.end) {
-                return Ok(false);
+        let (mut comp_dir, mut low_pc) = (None, None);
+        let none = Abbreviations::default();
+        let mut entry = header.entries_raw(&none, Some(attributes))?;
+        for specification in &declaration.attributes {
+            let attribute = entry.read_attribute(*specification)?;
+            let (name, value) = (attribute.name(), attribute.value());
+            root.ranges.add(name, value);
+            let unit = &mut root.unit;
+            match (name, value) {
+                (gimli::DW_AT_comp_dir, _) => comp_dir = Some(value),
+                (gimli::DW_AT_low_pc, _) => low_pc = Some(value),
+                (gimli::DW_AT_stmt_list, AttributeValue::DebugLineRef(lines)) => {
+                    root.lines = Some(lines)
+                }
+                (gimli::DW_AT_dwo_name | gimli::DW_AT_GNU_dwo_name, _) => {
+                    root.dwo_name = Some(value)
+                }
+                (gimli::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => {
+                    unit.dwo_id.get_or_insert(id);
+                }
+                (gimli::DW_AT_str_offsets_base, AttributeValue::DebugStrOffsetsBase(base)) => {
+                    unit.str_offsets_base = base;
+                }
+                (
+                    gimli::DW_AT_addr_base | gimli::DW_AT_GNU_addr_base,
+                    AttributeValue::DebugAddrBase(base),
+                ) => {
+                    unit.addr_base = base;
+                }
+                (
+                    gimli::DW_AT_rnglists_base | gimli::DW_AT_GNU_ranges_base,
+                    AttributeValue::DebugRngListsBase(base),
+                ) => unit.rnglists_base = base,
+                _ => {}
             }
-            is_any |= range.begin < range.end;
         }
-        return Ok(is_any);
+        if let Some(value) = comp_dir {
+            root.unit.comp_dir = dwarf.attr_string(&root.unit, value).ok();
+        }
+        if let Some(value) = low_pc
+            && let Some(address) = dwarf.attr_address(&root.unit, value)?
+        {
+            root.unit.low_pc = address;
+        }
+        Ok(root)
     }
-    let (Some(low), Some(high)) = (
-        first.attr_value(DW_AT_low_pc),
-        first.attr_value(DW_AT_high_pc),
-    ) else {
-        return Ok(false);
-    };
-    let Some(begin) = dwarf.attr_address(&unit, low)? else {
-        return Ok(false);
-    };
-    let end = match high.udata_value() {
-        Some(size) => Some(begin.wrapping_add(size)),
-        None => dwarf.attr_address(&unit, high)?,
-    };
-    Ok(end.is_some_and(|end| begin < end && !wanted.is_any_in(begin, end)))
-}
 
-/// The abbreviation of a unit's first entry, without its line table, which takes longer to read
-/// than all else.
-fn first_abbreviation(
-    dwarf: &Dwarf<Reader>,
-    header: &UnitHeader<Reader>,
-) -> Result<Option<Abbreviations>> {
-    let first = UnitOffset(header.header_size());
-    let code = header.range_from(first..)?.read_uleb128()?;
-    let section = *dwarf.debug_abbrev.reader();
-    let mut rest = section;
-    rest.skip(header.debug_abbrev_offset().0)?;
-    for _ in 0..MOST_DECLARATIONS {
-        let start = section.len() - rest.len();
-        let Some(declaration) = abbreviations::read(section, &mut rest)? else {
-            break;
+    /// The whole unit, but for its lines.
+    ///
+    /// # Errors
+    ///
+    /// Where its table of abbreviations, or that of the strings it refers to, is damaged.
+    pub(super) fn unit(&self, root: &Root<'d>) -> Result<Unit<'d>> {
+        let unit = &root.unit;
+        self.check_str_offsets(unit)?;
+        let table = unit.header.debug_abbrev_offset();
+        let abbreviations = self.tables.whole(&self.dwarf, table, &self.effort)?;
+        Ok(Unit {
+            abbreviations,
+            line_program: None,
+            ..*unit
+        })
+    }
+
+    /// Whether what says where the strings are is a table of such (DWARF 5, 7.26). If it is not,
+    /// all strings would be found, and be the wrong ones.
+    fn check_str_offsets(&self, unit: &Unit<'d>) -> Result<()> {
+        const HEADER_BYTES: usize = 8;
+        let mut section = *self.dwarf.debug_str_offsets.reader();
+        let begin = unit.str_offsets_base.0.checked_sub(HEADER_BYTES);
+        let Some(begin) = begin.filter(|_| unit.header.version() >= 5 && !section.is_empty())
+        else {
+            return Ok(());
         };
-        if declaration.code == code {
-            let end = section.len() - rest.len();
-            let mut table = section.slice()[start..end].to_owned();
-            if let Some(place) = declaration.line_table {
-                table[place - start] = NO_ATTRIBUTE;
-            }
-            let end_of_table = 0;
-            table.push(end_of_table);
-            let table = DebugAbbrev::new(&table, LittleEndian);
-            return table.abbreviations(DebugAbbrevOffset(0)).map(Some);
+        let mut header = || {
+            section.skip(begin)?;
+            let _length = section.read_u32()?;
+            Ok((section.read_u16()?, section.read_u16()?))
+        };
+        match header().map_err(Failure::of(".debug_str_offsets"))? {
+            (5, 0) => Ok(()),
+            _ => Err(Failure::new(".debug_str_offsets", "it is none of DWARF 5")),
         }
     }
-    Ok(None)
+
+    /// Where the code of a unit lies.
+    ///
+    /// # Errors
+    ///
+    /// Where what says so is damaged.
+    pub(super) fn code(&self, root: &Root<'d>, wanted: &Wanted) -> Result<Code> {
+        match root.unit.header.type_() {
+            UnitType::Type { .. } | UnitType::SplitType { .. } => return Ok(Code::Elsewhere),
+            _ if root.tag != gimli::DW_TAG_compile_unit
+                && root.tag != gimli::DW_TAG_skeleton_unit =>
+            {
+                // What it holds is another unit's.
+                return Ok(Code::Elsewhere);
+            }
+            _ => {}
+        }
+        let mut code = Code::Unknown;
+        let ranges = &root.ranges;
+        ranges.for_each(&self.dwarf, &root.unit, &self.effort, |range| {
+            if self.is_kept(range.begin) && wanted.is_any_in(range.begin, range.end) {
+                code = Code::Wanted;
+            } else if code == Code::Unknown {
+                code = Code::Elsewhere;
+            }
+        })?;
+        Ok(code)
+    }
+
+    /// Whether the linker kept the code that begins here. What it left out begins at 0.
+    pub(super) fn is_kept(&self, begin: u64) -> bool {
+        begin > 0 || self.has_code_at_zero
+    }
+
+    /// What has the entry at this offset, and where the entry is in there.
+    ///
+    /// # Errors
+    ///
+    /// Where the unit is damaged, or there is none.
+    pub(super) fn unit_with(&self, entry: DebugInfoOffset) -> Result<(Unit<'d>, UnitOffset)> {
+        let (offsets, _) = self.offsets();
+        let index = offsets.partition_point(|&offset| offset <= entry.0);
+        let none = || Failure::from(gimli::Error::NoEntryAtGivenOffset(entry.0 as u64));
+        let begin = index.checked_sub(1).map(|index| offsets[index]);
+        let header = self.header(DebugInfoOffset(begin.ok_or_else(none)?))?;
+        let offset = entry.to_unit_offset(&header).ok_or_else(none)?;
+        Ok((self.unit(&self.root(header)?)?, offset))
+    }
+
+    pub(super) fn supplementary(&self) -> Option<&Units<'d>> {
+        self.supplementary.as_deref()
+    }
+
+    /// The unit that was split off by this id.
+    ///
+    /// # Errors
+    ///
+    /// Where one that may be it is damaged.
+    pub(super) fn split_unit(&self, id: DwoId) -> Result<Option<Root<'d>>> {
+        for header in self.headers() {
+            let header = header?;
+            let may_be = match header.type_() {
+                UnitType::SplitCompilation(found) => found == id,
+                // Before DWARF 5, the id is an attribute.
+                UnitType::Compilation => true,
+                _ => false,
+            };
+            if may_be {
+                let root = self.root(header)?;
+                if root.unit.dwo_id == Some(id) {
+                    return Ok(Some(root));
+                }
+            }
+        }
+        Ok(None)
+    }
 }

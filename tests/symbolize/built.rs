@@ -147,6 +147,18 @@ impl Built {
         }
     }
 
+    /// Each address has its functions, inlined ones too.
+    #[track_caller]
+    pub(super) fn assert_functions(&self) -> String {
+        let (found, left) = self.symbolize();
+        for (found, expected) in found.iter().zip(&self.expected) {
+            let found: Vec<_> = found.iter().map(Frame::symbol).collect();
+            let expected: Vec<_> = expected.iter().map(|(name, _, _)| name.as_str()).collect();
+            assert_eq!(found, expected, "{left}");
+        }
+        left
+    }
+
     /// Each address has its line, and the function that it is in, but not what was inlined there.
     #[track_caller]
     pub(super) fn assert_lines(&self) -> String {

@@ -10,7 +10,7 @@ use crate::shapes::{flipped, move_symbols_to_debugdata, set_debugdata};
 /// What a bomb would take.
 const BOMB_BYTES: usize = 256 << 20;
 /// What symbolizing may take beyond what the test has taken before.
-const MOST_KIB: i64 = 48 << 10;
+pub(super) const MOST_KIB: i64 = 48 << 10;
 
 /// How sections are compressed, as `ch_type` has it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,7 +79,7 @@ fn size_of(built: &Built, section: &str) -> u64 {
 }
 
 /// Symbolizes it, and says how much memory that took at most, in KiB.
-fn peak(symbolize: impl FnOnce()) -> i64 {
+pub(super) fn peak(symbolize: impl FnOnce()) -> i64 {
     let status = |key| {
         let status = fs::read_to_string("/proc/self/status").expect("it can be read");
         let line = status.lines().find_map(|line| line.strip_prefix(key));

@@ -4,8 +4,10 @@
 mod against_addr2line;
 mod built;
 mod compressed;
+mod damaged;
 mod debug_files;
 mod files;
+mod hostile;
 mod labels;
 mod live;
 #[path = "../support/process.rs"]

@@ -133,6 +133,47 @@ fn a_build_that_was_moved() {
     Built::at(directory.path()).assert_whole();
 }
 
+/// Where the compiler left it, there is that of a later build now.
+#[test]
+fn a_file_of_another_build_hides_none_beside_the_object() {
+    let Some(built) = Built::split("-g", &[]) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    for entry in fs::read_dir(built.directory()).expect("it can be read") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().expect("it has a name");
+        fs::copy(&path, directory.path().join(name)).expect("it can be copied");
+    }
+    let other = Built::split("-g", &["-fwrapv"]).expect("there is a compiler");
+    fs::copy(only_file(&other, "dwo"), only_file(&built, "dwo")).expect("it can be copied");
+    Built::at(directory.path()).assert_whole();
+}
+
+/// Units of types have an index of their own, which no function needs.
+#[test]
+fn a_package_whose_index_of_types_is_damaged() {
+    if tool("dwp").is_none() {
+        return;
+    }
+    let Some(built) = Built::split("-gdwarf-4", &["-fdebug-types-section"]) else {
+        return;
+    };
+    built.run("dwp -e library.so -o library.so.dwp");
+    fs::remove_file(only_file(&built, "dwo")).expect("it can be removed");
+    built.assert_whole();
+    let package = only_file(&built, "dwp");
+    let sections = sections(&package);
+    let index = sections
+        .iter()
+        .find(|section| section.0 == ".debug_tu_index");
+    let &(_, _, offset, size) = index.expect("it has units of types");
+    let mut bytes = fs::read(&package).expect("it can be read");
+    bytes[offset as usize..(offset + size) as usize].fill(0xa5);
+    fs::write(&package, bytes).expect("it can be written");
+    built.assert_whole();
+}
+
 #[test]
 fn skeletons_in_a_debug_file() {
     let Some(built) = Built::split("-gdwarf-4", &[]) else {
