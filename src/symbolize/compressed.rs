@@ -43,6 +43,13 @@ impl Budget {
         self.bytes.min(self.unusual_bytes.saturating_add(usual))
     }
 
+    /// Takes what bytes become in another place.
+    pub(super) fn copy(&mut self, bytes: usize) -> Result<(), String> {
+        let left = self.bytes.checked_sub(bytes as u64);
+        self.bytes = left.ok_or_else(|| format!("it has {bytes} bytes more than is read"))?;
+        Ok(())
+    }
+
     /// Takes what `stored` bytes are said to become.
     pub(super) fn take(&mut self, bytes: u64, stored: usize) -> Result<(), String> {
         if bytes > self.most_bytes(stored) {

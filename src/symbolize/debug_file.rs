@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 
 use super::debuginfod;
-use super::object_file::{Bytes, ObjectFile};
+use super::object_file::{Bytes, ObjectFile, Table};
 use super::opened::Problems;
 use crate::Error;
 
@@ -32,7 +32,8 @@ enum Proof<'d> {
 /// The debug file of an object that was mapped by this name, if the object needs one. Files that
 /// are there and do not belong to the object are problems.
 pub(super) fn find(object: &ObjectFile, filename: &Path, problems: &mut Problems) -> Option<Bytes> {
-    if object.has_section(".debug_info") {
+    // What has one of them was not stripped, unless it is damaged, or holds nothing.
+    if object.has_bytes(".debug_info") && object.has_symbols(Table::Symtab) {
         return None;
     }
     let build_id = object.build_id().unwrap_or_default();

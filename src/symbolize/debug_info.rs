@@ -8,13 +8,13 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::rc::Rc;
 
-use gimli::DwarfSections;
+use gimli::{DebugInfoOffset, DwarfSections, DwoId};
 use hashbrown::HashMap;
 
 use super::compressed::Budget;
 use super::damage::{Damage, damaged};
 use super::dwarf::{is_needed, reader};
-use super::effort::Effort;
+use super::effort::{BYTES_PER_STEP, Effort};
 use super::entries::{Call, Calls, Site};
 use super::lines::Lines;
 use super::object_file::ObjectFile;
@@ -74,22 +74,18 @@ pub(super) fn look_up(
     let supplementary_sections = supplementary.as_ref().map(|(_, sections)| sections);
     let dwarf = sections.borrow_with_sup(supplementary_sections, |bytes| reader(bytes));
     let units = Units::new(dwarf, object.has_code_at_zero(), &effort);
-    let roots = roots(&units, wanted);
+    let (roots, split_ids) = roots(&units, wanted);
     // Where each unit's code lies is known now. Symbols and ranges are not read again, as a rule.
     object.forget();
 
     let mut split_damage = Damage::default();
-    let skeletons = roots
-        .iter()
-        .filter_map(|(root, _)| Skeleton::of(&units, root));
-    let skeletons: Vec<_> = skeletons.collect();
-    let packages = match skeletons.is_empty() {
+    let packages = match split_ids.is_empty() {
         true => Vec::new(),
         false => split::open_packages(filename, object.path(), &mut split_damage),
     };
     let mut files = split::Files::new(
         &packages,
-        &skeletons,
+        &split_ids,
         filename,
         &effort,
         &mut budget,
@@ -101,7 +97,10 @@ pub(super) fn look_up(
         is_found: vec![false; wanted.addresses().len()],
         lines: HashMap::new(),
     };
-    for (root, code) in roots {
+    for (offset, code) in roots {
+        let Some(root) = units.check(units.root_at(offset)) else {
+            continue;
+        };
         let mut lines = Lines::of(&units, &root, wanted);
         if code == Code::Unknown && lines.is_empty() {
             continue;
@@ -157,21 +156,25 @@ fn sections<'d>(
     sections
 }
 
-/// The first entries of the units that wanted addresses lie in, or may lie in.
-fn roots<'d>(units: &Units<'d>, wanted: &Wanted) -> Vec<(Root<'d>, Code)> {
-    let mut roots = Vec::new();
+/// Where the units begin that wanted addresses lie in, or may lie in, and the ids of those that
+/// were split off from them. Their first entries are read again: there may be very many of them.
+fn roots(units: &Units, wanted: &Wanted) -> (Vec<(DebugInfoOffset, Code)>, Vec<DwoId>) {
+    let (mut roots, mut split_ids) = (Vec::new(), Vec::new());
     for header in units.headers() {
         let root = header.and_then(|header| units.root(header));
         let Some(root) = units.check(root) else {
             continue;
         };
         let code = units.check(units.code(&root, wanted));
-        match code.unwrap_or(Code::Unknown) {
-            Code::Elsewhere => {}
-            code => roots.push((root, code)),
-        }
+        let code = code.unwrap_or(Code::Unknown);
+        let offset = root.unit.header.debug_info_offset();
+        let (false, Some(offset)) = (code == Code::Elsewhere, offset) else {
+            continue;
+        };
+        roots.push((offset, code));
+        split_ids.extend(root.unit.dwo_id.filter(|_| root.dwo_name.is_some()));
     }
-    roots
+    (roots, split_ids)
 }
 
 impl Findings<'_> {
@@ -197,6 +200,13 @@ impl Findings<'_> {
             let sites: Vec<Site> = [site].into_iter().chain(sites).collect();
             for site in &sites {
                 lines.find_path(units_of_lines, &root_of_lines.unit, site.file);
+            }
+            // A name may be very long, and that of many calls at many addresses.
+            let steps = calls
+                .iter()
+                .map(|call| 1 + call.name.len() / BYTES_PER_STEP);
+            if units.check(units.effort.take(steps.sum())).is_none() {
+                return;
             }
             let frames = calls.iter().rev().zip(&sites);
             let frames = frames.map(|(call, site)| Frame {

@@ -10,6 +10,9 @@ const ALWAYS_STEPS: u64 = 16 << 20;
 /// once or twice, and what it says is kept for some addresses.
 const STEPS_PER_BYTE: u64 = 8;
 
+/// So many bytes of a text are looked through in the time that a step takes elsewhere.
+pub(super) const BYTES_PER_STEP: usize = 16;
+
 /// Steps that are left. A step is some attribute, range, row or byte that is looked at, or kept.
 ///
 /// Debug information refers to itself: a few bytes may have the same table be read a thousand

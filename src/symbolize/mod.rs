@@ -72,6 +72,7 @@ use debug_info::Frame;
 use find::{Finder, file_offset};
 use functions::Functions;
 use opened::{Opened, Problems};
+use symbol_table::Symbol;
 #[cfg(feature = "http")]
 pub(crate) use symbols::Symbols;
 
@@ -227,21 +228,25 @@ fn symbolize_object(
         let offsets = locations.iter().map(|&id| file_offset(profile, id));
         let wanted = sources.wanted(offsets);
         let symbols = sources.symbols(&wanted, locations.len(), &mut problems);
-        sources.frames(&wanted, &mut problems, &mut |index, found| {
-            let symbol = symbols[index].as_ref();
-            let frames = functions::frames(found, symbol.map(|symbol| &*symbol.name));
-            let begin = symbol.map_or(0, |symbol| symbol.begin);
-            functions.set_lines(profile, locations[index], frames, begin);
-        });
+        sources.frames(
+            &wanted,
+            locations.len(),
+            &mut problems,
+            &mut |index, found| {
+                let symbol = symbols[index].as_ref();
+                let name = symbol.map(Symbol::name);
+                let frames = functions::frames(found, name.as_deref());
+                let begin = symbol.map_or(0, |symbol| symbol.begin);
+                functions.set_lines(profile, locations[index], frames, begin);
+            },
+        );
         for (&location, symbol) in locations.iter().zip(&symbols) {
             if let Some(symbol) = symbol
                 && profile.location(location).lines.is_empty()
             {
-                let frame = Frame {
-                    name: symbol.name.as_ref().into(),
-                    ..Frame::default()
-                };
-                functions.set_lines(profile, location, [(&*symbol.name, &frame)], symbol.begin);
+                let name = symbol.name();
+                let frame = Frame::default();
+                functions.set_lines(profile, location, [(&*name, &frame)], symbol.begin);
             }
         }
         problems.is_stripped = sources.is_stripped();

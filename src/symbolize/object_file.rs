@@ -111,6 +111,31 @@ pub(super) struct Section<'d> {
     data: Result<CompressedData<'d>, String>,
 }
 
+/// Which symbol table of an object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Table {
+    /// All symbols, which `strip` removes.
+    Symtab,
+    /// Those that other objects see.
+    Dynsym,
+}
+
+impl Table {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Symtab => ".symtab",
+            Self::Dynsym => ".dynsym",
+        }
+    }
+
+    fn kind(self) -> SectionType {
+        match self {
+            Self::Symtab => elf::SHT_SYMTAB,
+            Self::Dynsym => elf::SHT_DYNSYM,
+        }
+    }
+}
+
 /// A symbol, of either class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawSymbol {
@@ -253,6 +278,15 @@ impl<'d> ObjectFile<'d> {
         self.section(name).is_some()
     }
 
+    /// Whether there is a section of this name, and not an empty one.
+    pub(super) fn has_bytes(&self, name: &str) -> bool {
+        let is_empty = |section: &Section| {
+            let data = section.data.as_ref();
+            data.is_ok_and(|data| data.data.is_empty())
+        };
+        self.sections(name).any(|section| !is_empty(section))
+    }
+
     /// The bytes of a section as they are in the file; `None` where it has none.
     ///
     /// # Errors
@@ -284,13 +318,29 @@ impl<'d> ObjectFile<'d> {
             Some(section) => section.uncompressed(budget).map_err(damaged)?,
             None => Cow::default(),
         };
+        // What does not overlap is no longer than the file.
+        let mut left = self.bytes.len();
         for section in sections {
+            let stored = section.data.as_ref().map_or(0, |data| data.data.len());
+            let rest = left.checked_sub(stored);
+            left = rest.ok_or_else(|| damaged("its parts overlap".to_owned()))?;
             let more = section.uncompressed(budget).map_err(damaged)?;
-            let bytes = all.len() + more.len();
-            budget.take(bytes as u64, bytes).map_err(damaged)?;
+            budget.copy(more.len()).map_err(damaged)?;
             all.to_mut().extend_from_slice(&more);
         }
         Ok(all)
+    }
+
+    /// The symbol table of a kind. Its name, which is the kind's as a rule, says less.
+    fn symbol_table(&self, table: Table) -> Option<&Section<'d>> {
+        let mut sections = self.sections.iter();
+        let by_kind = sections.find(|section| section.kind == table.kind());
+        by_kind.or_else(|| self.section(table.name()))
+    }
+
+    /// Whether there is a symbol table of a kind, with bytes.
+    pub(super) fn has_symbols(&self, table: Table) -> bool {
+        self.symbol_table(table).is_some()
     }
 
     /// A symbol table, empty where there is none.
@@ -298,13 +348,14 @@ impl<'d> ObjectFile<'d> {
     /// # Errors
     ///
     /// Where it is not whole.
-    pub(super) fn symbols(&self, name: &str) -> Result<RawSymbols<'d>, Error> {
+    pub(super) fn symbols(&self, table: Table) -> Result<RawSymbols<'d>, Error> {
+        let name = table.name();
         let mut symbols = RawSymbols {
             class: self.class,
             bytes: &[],
             strings: &[],
         };
-        let Some(section) = self.section(name) else {
+        let Some(section) = self.symbol_table(table) else {
             return Ok(symbols);
         };
         let strings = self.sections.get(section.link).map(|strings| &strings.data);

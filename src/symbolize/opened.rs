@@ -6,8 +6,8 @@ use super::debug_file;
 use super::debug_info::{self, Frame};
 use super::debugdata;
 use super::find::Place;
-use super::object_file::{Bytes, ObjectFile};
-use super::symbol_table::{self, Symbol, Table};
+use super::object_file::{Bytes, ObjectFile, Table};
+use super::symbol_table::{self, Symbol};
 use super::wanted::Wanted;
 use super::{NO_SYMBOL, STRIPPED};
 use crate::{Error, ErrorKind};
@@ -142,23 +142,28 @@ impl<'d> Sources<'d> {
         symbols
     }
 
-    /// Calls `found` with the frames of each place that debug information knows.
+    /// Calls `found` with the frames of each of so many places that debug information knows.
     pub(super) fn frames(
         &self,
         wanted: &Wanted,
+        places: usize,
         problems: &mut Problems,
         found: &mut dyn FnMut(usize, &[Frame]),
     ) {
-        let has_debug_info = |object: &&ObjectFile| object.has_section(".debug_info");
-        let object = (self.debug_file.as_ref())
-            .filter(has_debug_info)
-            .unwrap_or(&self.object);
-        debug_info::look_up(object, self.filename, wanted, problems, found);
+        let mut is_found = vec![false; places];
+        for object in self.debug_file.iter().chain([&self.object]) {
+            let missing = wanted.only(|index| !is_found[index]);
+            let found = &mut |index: usize, frames: &[Frame]| {
+                is_found[index] = true;
+                found(index, frames);
+            };
+            debug_info::look_up(object, self.filename, &missing, problems, found);
+        }
     }
 
     /// Whether the object was stripped of its symbols, and nothing has them instead.
     pub(super) fn is_stripped(&self) -> bool {
-        let has_symbols = |object: &ObjectFile| object.has_section(".symtab");
+        let has_symbols = |object: &ObjectFile| object.has_symbols(Table::Symtab);
         let sources = [&self.debug_file, &self.debugdata].into_iter().flatten();
         !sources.chain([&self.object]).any(has_symbols)
     }

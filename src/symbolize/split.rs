@@ -21,19 +21,22 @@ use super::compressed::Budget;
 use super::damage::Damage;
 use super::debug_file;
 use super::dwarf::{Dwarf, Failure, is_needed, reader};
-use super::effort::Effort;
+use super::effort::{BYTES_PER_STEP, Effort};
 use super::object_file::{self, Bytes, ObjectFile};
 use super::units::{Root, Units};
 use crate::{Error, ErrorKind};
 
 /// What a skeleton says of the unit that was split off.
-pub(super) struct Skeleton {
+pub(super) struct Skeleton<'d> {
     id: DwoId,
     /// Where the compiler was started.
-    directory: PathBuf,
+    directory: &'d Path,
     /// The file of the unit, as the compiler wrote it.
-    name: PathBuf,
+    name: &'d Path,
 }
+
+/// Of a file's name, in bytes (limits.h, `PATH_MAX`).
+const LONGEST_PATH: usize = 4096;
 
 /// Finds the files of the split units of an object.
 pub(super) struct Files<'f> {
@@ -43,11 +46,10 @@ pub(super) struct Files<'f> {
     packages: Vec<Package<'f>>,
     /// The last package that was there, whether it has any of the units or not.
     package_path: Option<&'f Path>,
-    /// Each is read once.
-    found: HashSet<DwoId>,
     opened: HashSet<PathBuf>,
-    /// The files that are not there.
-    missing: Vec<PathBuf>,
+    /// How many files are not there, and the first of them by name.
+    missing: usize,
+    first_missing: Option<PathBuf>,
 }
 
 struct Package<'f> {
@@ -58,25 +60,32 @@ struct Package<'f> {
 /// What reads a unit that was split off.
 pub(super) type Read<'r> = &'r mut dyn for<'u, 'd> FnMut(&'u Units<'d>, &'u Root<'d>);
 
-impl Skeleton {
+impl<'d> Skeleton<'d> {
     /// What a unit says, if it is a skeleton.
-    pub(super) fn of<'d>(units: &Units<'d>, root: &Root<'d>) -> Option<Self> {
-        let path = |bytes: &[u8]| Path::new(OsStr::from_bytes(bytes)).to_owned();
-        let directory = root.unit.comp_dir.map(|directory| path(directory.slice()));
+    pub(super) fn of(units: &Units<'d>, root: &Root<'d>) -> Option<Self> {
+        let path = |bytes: &'d [u8]| Path::new(OsStr::from_bytes(bytes));
+        let directory = root.unit.comp_dir.map(|directory| directory.slice());
+        let directory = directory.unwrap_or_default();
         let name = units.dwarf.attr_string(&root.unit, root.dwo_name?);
+        let name = units.check(name.map_err(Failure::from))?.slice();
+        units.check(units.effort.take(name.len() / BYTES_PER_STEP))?;
+        if directory.len() + name.len() > LONGEST_PATH {
+            let why = "the name of a file is longer than the system takes";
+            return units.check(Err(Failure::new("the debug information", why)));
+        }
         Some(Self {
             id: root.unit.dwo_id?,
-            directory: directory.unwrap_or_default(),
-            name: path(units.check(name.map_err(Failure::from))?.slice()),
+            directory: path(directory),
+            name: path(name),
         })
     }
 
     /// Where the file may lie. The first is where the compiler left it.
     fn paths(&self, filename: &Path) -> Vec<PathBuf> {
-        let mut paths = vec![self.directory.join(&self.name)];
+        let mut paths = vec![self.directory.join(self.name)];
         if let (Some(directory), Some(name)) = (filename.parent(), self.name.file_name()) {
             if self.name.is_relative() {
-                paths.push(directory.join(&self.name));
+                paths.push(directory.join(self.name));
             }
             paths.push(directory.join(name));
         }
@@ -103,14 +112,14 @@ impl<'f> Files<'f> {
     /// What knows the packages, if they have any of the units.
     pub(super) fn new(
         packages: &'f [Bytes],
-        skeletons: &[Skeleton],
+        ids: &[DwoId],
         filename: &'f Path,
         effort: &'f Rc<Effort>,
         budget: &mut Budget,
         damage: &mut Damage,
     ) -> Self {
         let package = |bytes| {
-            let package = Package::of(bytes, skeletons, effort, budget, damage);
+            let package = Package::of(bytes, ids, effort, budget, damage);
             damage.check(package).flatten()
         };
         Self {
@@ -118,9 +127,9 @@ impl<'f> Files<'f> {
             effort,
             package_path: packages.last().map(|package| &*package.path),
             packages: packages.iter().filter_map(package).collect(),
-            found: HashSet::new(),
             opened: HashSet::new(),
-            missing: Vec::new(),
+            missing: 0,
+            first_missing: None,
         }
     }
 
@@ -134,9 +143,6 @@ impl<'f> Files<'f> {
         damage: &mut Damage,
         read: Read,
     ) -> bool {
-        if !self.found.insert(skeleton.id) {
-            return false;
-        }
         let parent = Parent {
             units,
             root,
@@ -160,7 +166,12 @@ impl<'f> Files<'f> {
         }
         match outcome {
             Some(error) => damage.add(error),
-            None => self.missing.push(skeleton.directory.join(&skeleton.name)),
+            None => {
+                let path = skeleton.directory.join(skeleton.name);
+                let first = self.first_missing.take().unwrap_or_else(|| path.clone());
+                self.first_missing = Some(first.min(path));
+                self.missing += 1;
+            }
         }
         false
     }
@@ -171,10 +182,10 @@ impl<'f> Files<'f> {
     ///
     /// Where a unit was in none of the files.
     pub(super) fn check(&self, skeletons_path: &Path) -> Result<(), Error> {
-        let Some(path) = self.missing.iter().min() else {
+        let Some(path) = &self.first_missing else {
             return Ok(());
         };
-        let others = match self.missing.len() - 1 {
+        let others = match self.missing - 1 {
             0 => String::new(),
             1 => " and 1 other file".to_owned(),
             many => format!(" and {many} other files"),
@@ -195,7 +206,7 @@ impl<'f> Package<'f> {
     /// A package, if it has any of the units. Its sections that are damaged are empty.
     fn of(
         bytes: &'f Bytes,
-        skeletons: &[Skeleton],
+        ids: &[DwoId],
         effort: &Effort,
         budget: &mut Budget,
         damage: &mut Damage,
@@ -205,7 +216,7 @@ impl<'f> Package<'f> {
         let section = object.uncompressed(INDEX, &mut Budget::new())?;
         let index = DebugCuIndex::new(&section, LittleEndian).index();
         let index = index.map_err(|error| object.damaged(INDEX, error))?;
-        if !(skeletons.iter()).any(|skeleton| index.find(skeleton.id.0).is_some()) {
+        if !ids.iter().any(|id| index.find(id.0).is_some()) {
             return Ok(None);
         }
         damage.check(object.check_names());
@@ -277,14 +288,21 @@ impl Parent<'_, '_> {
         let mut budget = Budget::new();
         let mut own_damage = Damage::default();
         own_damage.check(object.check_names());
+        let mut outcome = Ok(());
         let Ok(sections) = DwarfSections::load(|id| {
             let name = id.dwo_name().filter(|_| is_needed(id));
             let bytes =
                 name.and_then(|name| own_damage.check(object.uncompressed(name, &mut budget)));
             let bytes = bytes.unwrap_or_default();
-            effort.allow(if is_first { bytes.len() } else { 0 });
+            match (is_first, &bytes) {
+                (true, bytes) => effort.allow(bytes.len()),
+                // What was uncompressed for another unit is uncompressed once more.
+                (false, Cow::Owned(bytes)) => outcome = outcome.and(effort.take(bytes.len())),
+                (false, Cow::Borrowed(_)) => {}
+            }
             Ok::<_, Infallible>(bytes)
         });
+        outcome.map_err(|failure| damaged(path, failure))?;
         let mut dwarf = sections.borrow(|bytes| reader(bytes));
         dwarf.make_dwo(&self.units.dwarf);
         let outcome = self.read(dwarf, path, effort, damage, read);

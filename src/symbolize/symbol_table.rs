@@ -2,38 +2,32 @@
 
 use std::borrow::Cow;
 
-use super::object_file::{ObjectFile, RawSymbol, RawSymbols};
+use super::object_file::{ObjectFile, RawSymbol, RawSymbols, Table};
 use super::wanted::Wanted;
 use crate::Error;
 
 /// The symbol of a function, and where the function begins.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Symbol<'d> {
-    pub(super) name: Cow<'d, str>,
+    /// As it stands in the file: a name that is no UTF-8 is made some where it is needed, one name
+    /// at a time.
+    name: &'d [u8],
     pub(super) begin: u64,
+}
+
+impl<'d> Symbol<'d> {
+    pub(super) fn name(&self) -> Cow<'d, str> {
+        String::from_utf8_lossy(self.name)
+    }
 }
 
 /// What the names that are found in a table may have together, in bytes, as a multiple of its
 /// strings. Each name is there once, but for a few.
 const MOST_RATIO: usize = 4;
-
-/// Which table of an object.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Table {
-    /// All symbols, which `strip` removes.
-    Symtab,
-    /// Those that other objects see.
-    Dynsym,
-}
-
-impl Table {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Symtab => ".symtab",
-            Self::Dynsym => ".dynsym",
-        }
-    }
-}
+/// What they may have beyond that.
+const ALWAYS_BYTES: usize = 1 << 20;
+/// A name that is needed once more costs so much less than one that is new.
+const LESS_IF_KNOWN: usize = 16;
 
 /// A function that covers an address that is looked for.
 #[derive(Clone, Copy, Debug)]
@@ -61,11 +55,11 @@ pub(super) fn look_up<'d>(
     if missing.is_empty() {
         return Ok(());
     }
-    let table_of_object = object.symbols(table.name())?;
+    let table_of_object = object.symbols(table)?;
     let mut outcome = Ok(());
     let mut found = Covering::of(object, table, &table_of_object, &missing);
     // A name may be the end of another one, and all of them be of one long string.
-    let mut left = MOST_RATIO * table_of_object.strings_len();
+    let mut left = MOST_RATIO * table_of_object.strings_len() + ALWAYS_BYTES;
     let mut last = None;
     for &(address, index) in missing.addresses() {
         let Some(candidate) = found.at(address) else {
@@ -73,7 +67,7 @@ pub(super) fn look_up<'d>(
         };
         let name = table_of_object.name(candidate.symbol).and_then(|name| {
             let more = match last.replace(candidate.begin) == Some(candidate.begin) {
-                true => 0,
+                true => name.len() / LESS_IF_KNOWN,
                 false => name.len(),
             };
             left = left.checked_sub(more).ok_or("its names are far too long")?;
@@ -82,7 +76,7 @@ pub(super) fn look_up<'d>(
         match name {
             Ok(name) => {
                 symbols[index] = Some(Symbol {
-                    name: String::from_utf8_lossy(name),
+                    name,
                     begin: candidate.begin,
                 });
             }

@@ -249,7 +249,7 @@ fn find_symbols(
             let wanted = sources.wanted(positions.iter().map(|&(_, position, _)| Some(position)));
             let symbols = sources.symbols(&wanted, positions.len(), &mut problems);
             for ((.., found), symbol) in positions.iter_mut().zip(&symbols) {
-                *found = symbol.as_ref().and_then(|symbol| share(&symbol.name));
+                *found = symbol.as_ref().and_then(|symbol| share(&symbol.name()));
             }
         }
         // What the symbol tables do not know, debug information may.
@@ -257,7 +257,8 @@ fn find_symbols(
             .iter()
             .map(|(_, position, symbol)| symbol.is_none().then_some(*position));
         let wanted = sources.wanted(missing);
-        sources.frames(&wanted, &mut problems, &mut |index, frames| {
+        let places = positions.len();
+        sources.frames(&wanted, places, &mut problems, &mut |index, frames| {
             positions[index].2 = frames.last().and_then(|frame| share(&frame.name));
         });
         Ok::<_, Error>(problems.is_empty())

@@ -12,7 +12,7 @@ use gimli::{
 
 use super::abbreviations::Tables;
 use super::dwarf::{AttributeValue, Dwarf, Failure, Result, Unit, UnitHeader};
-use super::effort::Effort;
+use super::effort::{BYTES_PER_STEP, Effort};
 use super::ranges::Ranges;
 use super::wanted::Wanted;
 
@@ -30,6 +30,9 @@ pub(super) struct Units<'d> {
     /// What other objects have in common with this one.
     supplementary: Option<Box<Units<'d>>>,
 }
+
+/// What a unit's header takes: a few steps for each of its bytes.
+const STEPS_PER_HEADER: usize = 16;
 
 /// What the first entry of a unit says.
 #[derive(Debug)]
@@ -89,7 +92,12 @@ impl<'d> Units<'d> {
             let mut headers = self.dwarf.units();
             loop {
                 match headers.next() {
-                    Ok(Some(header)) => offsets.extend(header.debug_info_offset().map(|o| o.0)),
+                    Ok(Some(header)) => {
+                        if let Err(failure) = self.effort.take(STEPS_PER_HEADER) {
+                            return (offsets, Err(failure));
+                        }
+                        offsets.extend(header.debug_info_offset().map(|o| o.0));
+                    }
                     Ok(None) => return (offsets, Ok(())),
                     Err(error) => return (offsets, Err(Failure::of(".debug_info")(error))),
                 }
@@ -111,6 +119,15 @@ impl<'d> Units<'d> {
     fn header(&self, offset: DebugInfoOffset) -> Result<UnitHeader<'d>> {
         let header = self.dwarf.unit_header(offset);
         header.map_err(Failure::of(".debug_info"))
+    }
+
+    /// Reads the first entry of the unit that begins here.
+    ///
+    /// # Errors
+    ///
+    /// Where the unit's header, the entry, or what it refers to, is damaged.
+    pub(super) fn root_at(&self, offset: DebugInfoOffset) -> Result<Root<'d>> {
+        self.root(self.header(offset)?)
     }
 
     /// Reads the first entry of a unit.
@@ -198,6 +215,8 @@ impl<'d> Units<'d> {
         }
         if let Some(value) = comp_dir {
             root.unit.comp_dir = dwarf.attr_string(&root.unit, value).ok();
+            let len = root.unit.comp_dir.map_or(0, |directory| directory.len());
+            self.effort.take(len / BYTES_PER_STEP)?;
         }
         if let Some(value) = low_pc
             && let Some(address) = dwarf.attr_address(&root.unit, value)?

@@ -53,6 +53,21 @@ fn what_says_how_entries_are_made_up_is_missed() {
     assert_says(&left, &built, ".debug_abbrev");
 }
 
+/// What a section is says its kind.
+#[test]
+fn the_name_of_the_symbol_table_takes_no_symbol_away() {
+    let Some(built) = Built::new(&["-g"]) else {
+        return;
+    };
+    built.run("objcopy --strip-debug library.so");
+    let (mut file, range) = section(&built, ".shstrtab");
+    let names = &mut file[range];
+    let at = names.windows(8).position(|name| name == b".symtab\0");
+    names[at.expect("it has a name") + 6] = b'X';
+    fs::write(&built.path, file).expect("it can be written");
+    built.assert_named(&["exported", "hidden"]);
+}
+
 #[test]
 fn strings_are_missed() {
     let Some(built) = Built::new(&["-g"]) else {

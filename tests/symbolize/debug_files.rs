@@ -82,6 +82,27 @@ fn assert_found_at(built: &Built, debug_file: &Path) {
     fs::write(debug_file, whole).expect("it can be written");
 }
 
+/// A stripped object whose section of debug information is there, and holds nothing of use.
+#[test]
+fn an_empty_section_hides_no_debug_file() {
+    let Some(built) = Built::new(&["-g"]) else {
+        return;
+    };
+    let moved = strip(&built);
+    for content in ["", "damaged"] {
+        fs::write(built.directory().join("content"), content).expect("it can be written");
+        built.run("objcopy --add-section .debug_info=content library.so library.so");
+        let debug_file = built.directory().join("library.so.debug");
+        let placed = Placed::new(&moved, debug_file).expect("the directory is the test's own");
+        let (found, left) = built.symbolize();
+        assert!(found.iter().all(|frames| !frames.is_empty()), "{left}");
+        assert!(found.iter().any(|frames| frames.len() > 1), "{left}");
+        assert_eq!(left, "");
+        drop(placed);
+        built.run("objcopy --remove-section .debug_info library.so");
+    }
+}
+
 #[test]
 fn by_build_id_in_the_global_directory() {
     let Some(built) = Built::new(&["-g"]) else {

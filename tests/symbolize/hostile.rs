@@ -4,6 +4,36 @@
 use super::*;
 use crate::compressed::{MOST_KIB, peak};
 
+fn compiler() -> Option<PathBuf> {
+    let (gcc, _, _) = (tool("gcc")?, tool("readelf")?, tool("nm")?);
+    Some(gcc)
+}
+
+/// The frames at these offsets in `exported`, which this assembly has, and what stood in the way.
+/// Sections are compressed as far as the linker can.
+#[track_caller]
+fn symbolized(
+    gcc: PathBuf,
+    source: impl AsRef<[u8]>,
+    offsets: &[u64],
+) -> (Vec<Vec<Frame>>, String) {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    fs::write(directory.path().join("code.s"), source).expect("it can be written");
+    let mut gcc = Command::new(gcc);
+    gcc.args(["-shared", "-nostdlib", "-Wl,--build-id", "-o", "library.so"])
+        .args(["-Wl,--compress-debug-sections=zlib", "code.s"]);
+    run(gcc.current_dir(directory.path()));
+    let path = directory.path().join("library.so");
+    let begin = BASE + file_offset(&path, symbol(&path, "exported", &[]));
+    let addresses: Vec<_> = offsets.iter().map(|offset| begin + offset).collect();
+    let (mut profile, locations) = profile_of(mapping_of(&path, &build_id(&path)), &addresses);
+    let mut left = Vec::new();
+    let peak = peak(|| left = symbolize(&mut profile));
+    assert!(peak < MOST_KIB, "{peak} KiB");
+    let found = locations.iter().map(|&location| frames(&profile, location));
+    (found.collect(), reasons(&left))
+}
+
 /// A unit around entries, with the function `exported` of 16 bytes in front of all of them.
 fn unit(entries: &str) -> String {
     format!(
@@ -50,7 +80,7 @@ impl Hostile<'_> {
     /// Symbolizes the function. It has its name, and what one comment says is the answer.
     #[track_caller]
     fn left(&self) -> Option<String> {
-        let (gcc, _, _) = (tool("gcc")?, tool("readelf")?, tool("nm")?);
+        let gcc = compiler()?;
         let Self {
             units,
             ranges,
@@ -98,22 +128,8 @@ exported:
         .section .note.GNU-stack, \"\", %progbits
 "
         );
-        let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        fs::write(directory.path().join("code.s"), source).expect("it can be written");
-        let mut gcc = Command::new(gcc);
-        gcc.args(["-shared", "-nostdlib", "-Wl,--build-id", "-o", "library.so"])
-            .arg("code.s");
-        run(gcc.current_dir(directory.path()));
-        let path = directory.path().join("library.so");
-        let offset = file_offset(&path, symbol(&path, "exported", &[]));
-        let mapping = mapping_of(&path, &build_id(&path));
-        let (mut profile, locations) = profile_of(mapping, &[BASE + offset + 4]);
-        let mut left = Vec::new();
-        let peak = peak(|| left = symbolize(&mut profile));
-        assert!(peak < MOST_KIB, "{peak} KiB");
-        let left = reasons(&left);
-        let frames = frames(&profile, locations[0]);
-        let function = frames.last().expect("the symbol table names it");
+        let (found, left) = symbolized(gcc, &source, &[4]);
+        let function = found[0].last().expect("the symbol table names it");
         assert_eq!(function.name, "exported", "{left}");
         assert!(left.lines().count() <= 1, "{left}");
         Some(left)
@@ -222,4 +238,202 @@ fn many_symbols_whose_names_are_ends_of_one_long_string() {
     let left = reasons(&left);
     assert!(left.contains("its names are far too long"), "{left}");
     assert_eq!(frames(&profile, locations[0])[0].name, long);
+}
+
+/// A function of so many bytes in front of what else there is.
+fn function(bytes: usize, rest: &str) -> String {
+    format!(
+        ".text
+        .globl exported
+        .type exported, %function
+        .size exported, {bytes}
+exported:
+        .zero {bytes}
+        {rest}
+        .section .note.GNU-stack, \"\", %progbits
+"
+    )
+}
+
+/// Each has a name of its own length, were it copied for each.
+#[test]
+fn many_skeletons_with_one_long_name() {
+    let Some(gcc) = compiler() else { return };
+    let source = function(
+        16,
+        ".section .debug_abbrev,\"\",%progbits
+        .byte 1, 0x4a, 0 # skeleton_unit
+        .byte 0x76, 0x0e, 0x1b, 0x0e # dwo_name, comp_dir
+        .byte 0x11, 0x01, 0x12, 0x06 # low_pc, high_pc
+        .byte 0, 0, 0
+        .section .debug_str,\"\",%progbits
+        .fill 1 << 20, 1, 'a'
+        .byte 0
+        .section .debug_info,\"\",%progbits
+        .set id, 0
+        .rept 1000
+        .4byte 2f - 1f
+1:      .2byte 5
+        .byte 4, 8 # skeleton
+        .4byte 0
+        .8byte id
+        .byte 1
+        .4byte 0, 0
+        .8byte exported
+        .4byte 16
+2:
+        .set id, id + 1
+        .endr",
+    );
+    let (found, left) = symbolized(gcc, &source, &[4]);
+    assert_eq!(found[0][0].name, "exported", "{left}");
+    assert_eq!(left.lines().count(), 1, "{left}");
+}
+
+/// Each looks through all of the file.
+#[test]
+fn many_skeletons_of_one_file() {
+    let Some(gcc) = compiler() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let split = ".section .debug_abbrev.dwo,\"\",%progbits
+        .byte 1, 0x11, 0, 0x13, 0x0b, 0, 0, 0 # compile_unit, language
+        .section .debug_info.dwo,\"\",%progbits
+        .rept 50000
+        .4byte 18
+        .2byte 5
+        .byte 5, 8 # split_compile
+        .4byte 0
+        .8byte 0
+        .byte 1, 2
+        .endr
+";
+    fs::write(directory.path().join("split.s"), split).expect("it can be written");
+    let mut assembler = Command::new(&gcc);
+    assembler.args(["-c", "split.s", "-o", "split.dwo"]);
+    run(assembler.current_dir(directory.path()));
+    let source = function(
+        16,
+        &format!(
+            ".section .debug_abbrev,\"\",%progbits
+        .byte 1, 0x4a, 0 # skeleton_unit
+        .byte 0x76, 0x08 # dwo_name
+        .byte 0x11, 0x01, 0x12, 0x06 # low_pc, high_pc
+        .byte 0, 0, 0
+        .section .debug_info,\"\",%progbits
+        .set id, 1
+        .rept 3000
+        .4byte 2f - 1f
+1:      .2byte 5
+        .byte 4, 8 # skeleton
+        .4byte 0
+        .8byte id
+        .byte 1
+        .asciz \"{}/split.dwo\"
+        .8byte exported
+        .4byte 16
+2:
+        .set id, id + 1
+        .endr",
+            directory.path().display()
+        ),
+    );
+    let (found, left) = symbolized(gcc, &source, &[4]);
+    assert_eq!(found[0][0].name, "exported", "{left}");
+    assert!(left.contains(TOO_MUCH), "{left}");
+    assert_eq!(left.lines().count(), 1, "{left}");
+}
+
+/// The name is looked at for each call at each address.
+#[test]
+fn many_inlined_calls_with_one_long_name_at_many_addresses() {
+    let Some(gcc) = compiler() else { return };
+    const BYTES: usize = 2000;
+    let call = format!(".byte 3\n.4byte 0\n.8byte exported\n.4byte {BYTES}\n");
+    let source = function(
+        BYTES,
+        &format!(
+            ".section .debug_abbrev,\"\",%progbits
+        .byte 1, 0x11, 1, 0x11, 0x01, 0x12, 0x06, 0, 0 # compile_unit
+        .byte 2, 0x2e, 1, 0x03, 0x0e, 0x11, 0x01, 0x12, 0x06, 0, 0 # subprogram
+        .byte 3, 0x1d, 1, 0x03, 0x0e, 0x11, 0x01, 0x12, 0x06, 0, 0 # inlined_subroutine
+        .byte 0
+        .section .debug_str,\"\",%progbits
+        .fill 1 << 20, 1, 'a'
+        .byte 0
+        .section .debug_info,\"\",%progbits
+        .4byte 2f - 1f
+1:      .2byte 4
+        .4byte 0
+        .byte 8
+        .byte 1
+        .8byte exported
+        .4byte {BYTES}
+        .byte 2
+        .4byte 0
+        .8byte exported
+        .4byte {BYTES}
+        .rept 20
+        {call}
+        .endr
+        .zero 22
+2:"
+        ),
+    );
+    let offsets: Vec<u64> = (0..BYTES as u64).collect();
+    let (found, left) = symbolized(gcc, &source, &offsets);
+    assert!(found.iter().all(|frames| !frames.is_empty()), "{left}");
+    assert!(left.contains(TOO_MUCH), "{left}");
+    assert_eq!(left.lines().count(), 1, "{left}");
+}
+
+/// A symbol that is no UTF-8 is made some, for each address.
+#[test]
+fn a_long_symbol_that_is_no_text_at_many_addresses() {
+    let Some(gcc) = compiler() else { return };
+    const BYTES: usize = 200;
+    let long = "a".repeat(300_000);
+    let source = format!(
+        ".text
+        .globl exported, {long}
+        .type {long}, %function
+        .size {long}, {BYTES}
+exported:
+{long}: .zero {BYTES}
+        .section .note.GNU-stack, \"\", %progbits
+"
+    );
+    let source = source.into_bytes();
+    let source: Vec<u8> = source
+        .chunk_by(|a, b| a == b)
+        .flat_map(|run| match run.len() == long.len() {
+            true => vec![0xff; run.len()],
+            false => run.to_vec(),
+        })
+        .collect();
+    let offsets: Vec<u64> = (0..BYTES as u64).collect();
+    let (found, left) = symbolized(gcc, &source, &offsets);
+    assert!(!found[0].is_empty(), "{left}");
+    assert!(left.contains("its names are far too long"), "{left}");
+}
+
+/// What says nothing of its code may have any.
+#[test]
+fn very_many_units_that_say_nothing() {
+    let Some(gcc) = compiler() else { return };
+    let source = function(
+        16,
+        ".section .debug_abbrev,\"\",%progbits
+        .byte 1, 0x11, 0, 0x13, 0x0b, 0, 0, 0 # compile_unit, language
+        .section .debug_info,\"\",%progbits
+        .rept 300000
+        .4byte 9
+        .2byte 4
+        .4byte 0
+        .byte 8
+        .byte 1, 2
+        .endr",
+    );
+    let (found, left) = symbolized(gcc, &source, &[4]);
+    assert_eq!(found[0][0].name, "exported", "{left}");
+    assert_eq!(left, "");
 }

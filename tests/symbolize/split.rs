@@ -75,6 +75,87 @@ fn units_of_types_beside_that_of_the_code() {
     }
 }
 
+/// So many sections of one name that all of their beginnings together are far more than they are.
+#[test]
+fn very_many_units_of_types() {
+    let Some(built) = Built::split("-gdwarf-5", &[]) else {
+        return;
+    };
+    let code = built.directory().join("code.c");
+    let mut source = fs::read_to_string(&code).expect("it can be read");
+    for i in 0..5000 {
+        let kind = format!("struct type{i} {{ int field{i}; }}");
+        source += &format!("static __attribute__((used)) {kind} variable{i};\n");
+    }
+    fs::write(&code, source).expect("it can be written");
+    let flags = "-O2 -shared -fPIC -gdwarf-5 -gsplit-dwarf -fdebug-types-section -Wl,--build-id";
+    built.run(&format!("gcc {flags} code.c -o library.so"));
+    built.assert_whole();
+}
+
+/// A unit's id is made of what is in the unit: one file compiled twice is two units of one id.
+#[test]
+fn two_units_of_one_id() {
+    let (Some(gcc), Some(nm), Some(_)) = (tool("gcc"), tool("nm"), tool("addr2line")) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let source = "#include <stdlib.h>
+static inline __attribute__((always_inline)) int inlined(int x) { return rand() * x + rand(); }
+static __attribute__((noinline)) int work(int x) { return inlined(x) + inlined(x + 1); }
+__attribute__((constructor)) static void begin(void) { if (work(3) == 5) abort(); }
+";
+    fs::write(directory.path().join("code.c"), source).expect("it can be written");
+    let compile = |args: &[&str]| {
+        let mut gcc = Command::new(&gcc);
+        gcc.args(args).current_dir(directory.path());
+        run(&mut gcc);
+    };
+    for object in ["one.o", "two.o"] {
+        compile(&[
+            "-g",
+            "-gsplit-dwarf",
+            "-O2",
+            "-fPIC",
+            "-c",
+            "code.c",
+            "-o",
+            object,
+        ]);
+    }
+    compile(&[
+        "-shared",
+        "-Wl,--build-id",
+        "one.o",
+        "two.o",
+        "-o",
+        "library.so",
+    ]);
+    let path = directory.path().join("library.so");
+    let symbols = run(Command::new(nm).args(["-S"]).arg(&path));
+    let works: Vec<_> = symbols
+        .lines()
+        .filter(|line| line.contains(" t work"))
+        .map(|line| {
+            let number = |field| u64::from_str_radix(field, 16).expect("it is a number");
+            let mut fields = line.split(' ').map(number);
+            let begin = fields.next().expect("it has an address");
+            begin..begin + fields.next().expect("it has a size")
+        })
+        .collect();
+    assert_eq!(works.len(), 2, "{symbols}");
+    let inlined = works.into_iter().map(|work| {
+        let begin = BASE + file_offset(&path, work.start);
+        let addresses: Vec<_> = (begin..begin + (work.end - work.start)).collect();
+        let (mut profile, locations) = profile_of(mapping_of(&path, &build_id(&path)), &addresses);
+        assert_eq!(reasons(&symbolize(&mut profile)), "");
+        let frames = locations.iter().map(|&location| frames(&profile, location));
+        frames.filter(|frames| frames[0].name == "inlined").count()
+    });
+    let inlined: Vec<_> = inlined.collect();
+    assert!(inlined[0] > 0 && inlined[0] == inlined[1], "{inlined:?}");
+}
+
 #[test]
 fn a_package_of_units() {
     if tool("dwp").is_none() {
