@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 
 use super::debuginfod;
-use super::object_file::{Bytes, ObjectFile, Table};
+use super::object_file::{Bytes, ObjectFile};
 use super::opened::Problems;
+use super::raw_symbols::Table;
 use crate::Error;
 
 pub(super) const GLOBAL_DIRECTORY: &str = "/usr/lib/debug";

@@ -49,6 +49,7 @@ mod name;
 mod object_file;
 mod opened;
 mod ranges;
+mod raw_symbols;
 mod split;
 mod supplementary;
 mod symbol_table;

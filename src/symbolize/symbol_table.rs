@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::object_file::{ObjectFile, RawSymbol, RawSymbols, Table};
+use super::object_file::ObjectFile;
+use super::raw_symbols::{RawSymbol, RawSymbols, Table};
 use super::wanted::Wanted;
 use crate::Error;
 

@@ -200,17 +200,23 @@ fn rust_programs_of_every_setting() {
     }
 }
 
+fn copy_files(built: &Built, to: &Path) {
+    for entry in fs::read_dir(built.directory()).expect("it can be read") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().expect("it has a name");
+        fs::copy(&path, to.join(name)).expect("it can be copied");
+    }
+}
+
 #[test]
 fn a_build_that_was_moved() {
     let Some(built) = Built::split("-g", &[]) else {
         return;
     };
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    for entry in fs::read_dir(built.directory()).expect("it can be read") {
-        let path = entry.expect("it can be read").path();
-        let name = path.file_name().expect("it has a name");
-        fs::rename(&path, directory.path().join(name)).expect("it can be renamed");
-    }
+    copy_files(&built, directory.path());
+    let file = only_file(&built, "dwo");
+    fs::remove_file(file).expect("it can be removed");
     Built::at(directory.path()).assert_whole();
 }
 
@@ -221,11 +227,7 @@ fn a_file_of_another_build_hides_none_beside_the_object() {
         return;
     };
     let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    for entry in fs::read_dir(built.directory()).expect("it can be read") {
-        let path = entry.expect("it can be read").path();
-        let name = path.file_name().expect("it has a name");
-        fs::copy(&path, directory.path().join(name)).expect("it can be copied");
-    }
+    copy_files(&built, directory.path());
     let other = Built::split("-g", &["-fwrapv"]).expect("there is a compiler");
     fs::copy(only_file(&other, "dwo"), only_file(&built, "dwo")).expect("it can be copied");
     Built::at(directory.path()).assert_whole();
