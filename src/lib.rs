@@ -85,6 +85,8 @@ mod capture;
 
 mod slots;
 
+mod restart;
+
 pub mod label;
 
 #[cfg(feature = "symbolize")]

@@ -27,12 +27,12 @@ pub enum Clock {
     /// moved since, is taken to wait there still and gets no signal.
     ///
     /// **Interrupted system calls.** Those that Linux never restarts (`poll`, `epoll_wait`,
-    /// `nanosleep`: see signal(7)) return `EINTR` in a thread that is looked at while it waits in
-    /// one: once when it is seen there for the first time, and then once each time that it has
-    /// woken by itself, and not more often than the frequency says. A thread that stays in such a
-    /// call sees one `EINTR`, however long it stays (on an overloaded machine up to three, where it
-    /// could not be told that it went back to sleep at once); one that wakes ten times a second, up
-    /// to ten a second.
+    /// `nanosleep`: see signal(7)) would return `EINTR` in a thread that is looked at while it waits
+    /// in one: once when it is seen there for the first time, and then once each time that it has
+    /// woken by itself, and not more often than the frequency says. On x86_64 such a call begins
+    /// again instead, with the timeout that it was given, unless the thread could take a signal that
+    /// the program has a handler for: [`Stats::calls_interrupted`](super::Stats::calls_interrupted)
+    /// counts those that return `EINTR`.
     ///
     /// Above 1000 Hz a look stands for several periods, since the profiler's thread ticks at most
     /// so often.

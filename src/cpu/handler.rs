@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::choice::QUIET;
 use super::recorder::{Counters, Owner, Recorder};
 use crate::label::mark_sampled;
+use crate::restart::{Outcome, restart};
 use crate::ring::{RecordWriter, Refused, Source};
 use crate::slots::{Slot, Slots, is_before};
 use crate::sys::arch::Registers;
@@ -63,7 +64,37 @@ pub(super) extern "C" fn on_signal(
     context: *const libc::c_void,
 ) {
     let _errno = ErrnoGuard::new();
-    let Some(owner) = Owner::get() else { return };
+    // SAFETY: the kernel passes both as `SA_SIGINFO` has it.
+    let (tick, registers) =
+        unsafe { (Tick::from_siginfo(info), Registers::from_ucontext(context)) };
+    if let Some(owner) = Owner::get() {
+        record(owner, signal, tick, registers);
+    }
+    if let Tick::Look { call, .. } = tick {
+        // SAFETY: the context is the handler's, which was installed with all signals blocked.
+        let outcome = unsafe { restart(context, call) };
+        if let Some(outcome) = outcome {
+            count(outcome);
+        }
+    }
+}
+
+/// Counts a system call that a tick interrupted.
+#[cold]
+fn count(outcome: Outcome) {
+    let recorder = Owner::get().and_then(Owner::recorder);
+    let Some(counters) = recorder.and_then(|recorder| recorder.counters(0)) else {
+        return;
+    };
+    let counter = match outcome {
+        Outcome::BeginsAgain => &counters.restarted,
+        Outcome::Fails => &counters.interrupted,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Records a tick, where something is recorded and the tick is of it.
+fn record(owner: &Owner, signal: libc::c_int, tick: Tick, registers: Registers) {
     let recording = owner.recording.load(Ordering::Acquire);
     if recording == 0 {
         return;
@@ -71,9 +102,6 @@ pub(super) extern "C" fn on_signal(
     let Some(recorder) = owner.recorder() else {
         return;
     };
-    // SAFETY: the kernel passes both as `SA_SIGINFO` has it.
-    let (tick, registers) =
-        unsafe { (Tick::from_siginfo(info), Registers::from_ucontext(context)) };
     let (source, cookie, weight) = match tick {
         Tick::Timer { cookie, overrun } => (
             Source::Clock,
@@ -84,7 +112,7 @@ pub(super) extern "C" fn on_signal(
             Some(cookie) => (Source::Clock, Some(cookie), 1),
             None => return foreign(recorder),
         },
-        Tick::Look { cookie } => (Source::Look, Some(Cookie::from_u64(cookie)), 1),
+        Tick::Look { cookie, .. } => (Source::Look, Some(Cookie::from_u64(cookie)), 1),
         // A program that sends the signal to itself asks for a sample.
         Tick::Sent if signal == recorder.signal.load(Ordering::Relaxed) => {
             (Source::Program, None, 1)
@@ -670,7 +698,7 @@ mod tests {
             serial: next_number(),
             ..cookies().0
         };
-        look_at(current_tid(), SIGNAL, gone.to_u64()).unwrap();
+        look_at(current_tid(), SIGNAL, gone.to_u64(), None).unwrap();
         let stats = recording.stats();
         assert_eq!((stats.ticks, stats.foreign_signals), (0, 1));
     }

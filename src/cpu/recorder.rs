@@ -123,6 +123,10 @@ pub(super) struct Counters {
     pub(super) sent: AtomicU64,
     /// Signals that were not ours to count.
     pub(super) foreign: AtomicU64,
+    /// System calls that begin again after a tick, which would have returned `EINTR`.
+    pub(super) restarted: AtomicU64,
+    /// System calls that return `EINTR` because of a tick.
+    pub(super) interrupted: AtomicU64,
 }
 
 impl Counters {
@@ -179,8 +183,19 @@ impl Recorder {
                 filtered,
                 sent,
                 foreign,
+                restarted,
+                interrupted,
             } = &**counters;
-            for counter in [written, no_lane, lane_full, filtered, sent, foreign] {
+            for counter in [
+                written,
+                no_lane,
+                lane_full,
+                filtered,
+                sent,
+                foreign,
+                restarted,
+                interrupted,
+            ] {
                 counter.store(0, Ordering::Relaxed);
             }
         }

@@ -45,6 +45,12 @@ pub struct Stats {
     pub sent: u64,
     /// Signals that were not ours to count: of another timer, or of a recording that had ended.
     pub foreign_signals: u64,
+    /// System calls that a tick interrupted and that began again, where the kernel would have them
+    /// return `EINTR`.
+    pub calls_restarted: u64,
+    /// System calls that returned `EINTR` because of a tick: those of threads that could have taken
+    /// a signal which the program handles, and those that cannot begin again.
+    pub calls_interrupted: u64,
     /// What became of the process's CPU time; all zeros where elapsed time is recorded.
     pub cpu: CpuTime,
     /// What became of the threads' elapsed time, where that is recorded.
@@ -123,7 +129,7 @@ pub struct WallTime {
     pub filtered: Duration,
     /// Signals that were sent to look at a thread.
     pub looks: u64,
-    /// Those of them that were sent to threads that waited, which can see `EINTR` from it.
+    /// Those of them that were sent to threads that waited.
     pub looks_at_waiting: u64,
 }
 
@@ -221,6 +227,8 @@ impl Stats {
             truncated: Truncated::default(),
             sent: 0,
             foreign_signals: 0,
+            calls_restarted: 0,
+            calls_interrupted: 0,
             cpu: CpuTime::default(),
             wall: None,
             threads_armed: 0,
@@ -321,6 +329,12 @@ impl Stats {
             lines.push(format!(
                 "signals: {} came from elsewhere, or from clocks that had been deleted, and were not counted",
                 self.foreign_signals
+            ));
+        }
+        if self.calls_interrupted > 0 {
+            lines.push(format!(
+                "signals: {} system calls of the program returned EINTR because of a tick",
+                self.calls_interrupted
             ));
         }
         lines

@@ -30,6 +30,7 @@ use super::watched::{Place, Run, Standing, Watched};
 use crate::aggregate::{StackTable, State, Tag, Unseen, Weight};
 use crate::sys::clock::Clock;
 use crate::sys::signal::look_at;
+use crate::sys::system_call::SystemCall;
 use crate::sys::thread::scheduled;
 
 /// The most looks a tick: as many stacks as that can be of threads that run, on all but large
@@ -341,7 +342,12 @@ impl Wall {
         };
         let filtered = self.filtered_looks(slot);
         let cookie = Cookie::of_thread(serial, slot);
-        let sent = look_at(tid, self.arming.quiet, cookie.to_u64());
+        let call = match state {
+            State::Waiting => SystemCall::of_thread(tid),
+            _ => None,
+        };
+        let call = call.map(|call| call.trace());
+        let sent = look_at(tid, self.arming.quiet, cookie.to_u64(), call);
         let Some(watched) = self.watched.get_mut(&serial) else {
             return;
         };

@@ -17,7 +17,8 @@ use crate::aggregate::{Layouts, NamedFrames, Places};
 use crate::error::{Error, ErrorKind, Result};
 use crate::profile::{Label, LabelValue, Profile, ValueType};
 use crate::sys::clock::Clock;
-use crate::sys::thread::{self, identity, waiting_at};
+use crate::sys::system_call::waiting_at;
+use crate::sys::thread::{self, identity};
 use crate::{Format, symbolize};
 
 /// The endpoints' names, which are those of their sample types, too. Go has two of them, for two

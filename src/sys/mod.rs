@@ -8,13 +8,16 @@
 //! | item | what it does there |
 //! |---|---|
 //! | [`arch::Registers::from_ucontext`] | reads the interrupted registers |
+//! | [`arch::InterruptedCall`] | reads and changes the interrupted registers; a system call |
 //! | [`clock::Clock::now_ns`] | a system call for CPU clocks, none for the others as a rule |
 //! | [`futex::Futex::wake_once`] | one system call at most |
 //! | [`memory::StackReader`] | loads from a stack that stays; a system call for each page of another |
 //! | [`perf_event::go_on`] | two system calls |
 //! | [`signal::ErrnoGuard`] | a load and a store of errno |
+//! | [`signal::program_handles`] | a system call for each signal |
 //! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
 //! | [`stack::Stack::run`] | changes the stack pointer for a call |
+//! | [`system_call::is_socket`] | one system call |
 //! | [`thread::current_tid`] | one system call |
 //! | [`thread::thread_pointer`] | reads a register |
 //! | [`thread_stack::BoundsPlace::stack_of`] | reads two words of the thread's control block |
@@ -55,6 +58,7 @@ pub(crate) mod process;
 mod protections;
 pub(crate) mod signal;
 pub(crate) mod stack;
+pub(crate) mod system_call;
 pub(crate) mod thread;
 #[cfg(feature = "heap")]
 pub(crate) mod thread_counter;

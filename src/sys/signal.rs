@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::system_call::Trace;
 
 /// A handler as `SA_SIGINFO` wants it.
 pub(crate) type Handler = extern "C" fn(libc::c_int, *const libc::siginfo_t, *const libc::c_void);
@@ -23,6 +26,7 @@ pub(crate) enum Installed {
 /// it runs on the alternate stack where the thread has one, and interrupted system calls are
 /// restarted.
 pub(crate) fn install(signal: libc::c_int, handler: Handler) -> io::Result<Installed> {
+    note_own(handler as usize);
     let current = action(signal)?;
     if current.sa_sigaction == handler as usize {
         return Ok(Installed::Ours);
@@ -61,6 +65,72 @@ pub(crate) fn is_installed(signal: libc::c_int, handler: Handler) -> io::Result<
     Ok(action(signal)?.sa_sigaction == handler as usize)
 }
 
+/// Whether the program has a handler for a signal that is not among `blocked` (signal n is bit
+/// n - 1); one that it does not block, and no fault. sigprof's own handlers do not count.
+/// *Async-signal-safe.*
+///
+/// The kernel is asked, because the C library does not tell of the signals that it keeps for itself
+/// (cancellation is one).
+pub(crate) fn program_handles(blocked: u64) -> bool {
+    (1..=SIGNALS)
+        .filter(|signal| blocked >> (signal - 1) & 1 == 0)
+        .filter(|signal| !FAULTS.contains(signal) && Some(*signal) != SETXID)
+        .any(|signal| {
+            let mut action = KernelAction::default();
+            // SAFETY: only asks for the current action, which the kernel writes as it lays it out.
+            let asked = unsafe {
+                libc::syscall(
+                    libc::SYS_rt_sigaction,
+                    signal,
+                    std::ptr::null::<KernelAction>(),
+                    &raw mut action,
+                    size_of::<u64>(),
+                )
+            };
+            // Whatever the kernel does not tell may be the program's.
+            asked != 0
+                || !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN)
+                    && !is_own(action.handler)
+        })
+}
+
+/// With it glibc has each thread change its user, which no program waits for (`SIGSETXID`); its
+/// handler is there from the first thread on.
+const SETXID: Option<libc::c_int> = if cfg!(target_env = "gnu") {
+    Some(33)
+} else {
+    None
+};
+
+/// The kernel's signals, with those for real time.
+const SIGNALS: libc::c_int = 64;
+
+/// What the kernel says of a signal's action, with room to spare for any architecture's fields
+/// behind the first (include/linux/signal_types.h).
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: libc::sighandler_t,
+    rest: [u64; 7],
+}
+
+/// sigprof's own handlers.
+static OWN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// Notes a handler as sigprof's own.
+fn note_own(handler: usize) {
+    for own in &OWN {
+        let before = own.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
+        if before.is_ok() || before == Err(handler) {
+            return;
+        }
+    }
+}
+
+fn is_own(handler: usize) -> bool {
+    OWN.iter().any(|own| own.load(Ordering::Relaxed) == handler)
+}
+
 /// Whether nobody has asked for a signal to be handled or ignored.
 #[cfg(feature = "capi")]
 pub(crate) fn has_default_action(signal: libc::c_int) -> bool {
@@ -83,8 +153,8 @@ pub(crate) enum Tick {
     Timer { cookie: u64, overrun: u32 },
     /// A file descriptor that was told to send it: a perf event, which may have stopped.
     Descriptor { fd: libc::c_int, has_stopped: bool },
-    /// The profiler's own thread asks for a look at a thread.
-    Look { cookie: u64 },
+    /// The profiler's own thread asks for a look at a thread, which it saw wait in this call.
+    Look { cookie: u64, call: Option<Trace> },
     /// A thread of some process sent it: `raise`, `kill`, `pthread_kill`, `sigqueue`.
     Sent,
     /// Anything else: an interval timer, the kernel.
@@ -115,16 +185,21 @@ struct DescriptorInfo {
     si_fd: libc::c_int,
 }
 
-/// `siginfo_t` of a signal that carries a value.
+/// `siginfo_t` of a [`Tick::Look`]. The kernel hands over 48 bytes of it as they are, under codes
+/// that it does not know (`struct kernel_siginfo`, include/linux/signal_types.h).
 #[repr(C)]
-struct QueuedInfo {
+struct LookInfo {
     si_signo: libc::c_int,
-    si_errno: libc::c_int,
+    /// In the place of `si_errno`: one more than the system call's number, 0 for none.
+    call: u32,
     si_code: libc::c_int,
     _pad: libc::c_int,
     si_pid: libc::pid_t,
-    si_uid: libc::uid_t,
+    /// In the place of `si_uid`.
+    digest: u32,
     si_value: u64,
+    sp: u64,
+    pc: u64,
 }
 
 /// The `si_code` of a [`Tick::Look`]. Negative codes are for programs to use, and no C library uses
@@ -137,6 +212,7 @@ const POLL: std::ops::RangeInclusive<libc::c_int> = 1..=POLL_HUP;
 const POLL_HUP: libc::c_int = 6;
 
 const _: () = assert!(size_of::<TimerInfo>() <= size_of::<libc::siginfo_t>());
+const _: () = assert!(size_of::<LookInfo>() == 48);
 const _: () = assert!(std::mem::offset_of!(TimerInfo, si_timerid) == 16);
 
 impl Tick {
@@ -167,9 +243,15 @@ impl Tick {
             }
             LOOK => {
                 // SAFETY: `look_at` sent it, with these fields.
-                let info = unsafe { &*info.cast::<QueuedInfo>() };
+                let info = unsafe { &*info.cast::<LookInfo>() };
                 Self::Look {
                     cookie: info.si_value,
+                    call: info.call.checked_sub(1).map(|number| Trace {
+                        number,
+                        digest: info.digest,
+                        sp: info.sp,
+                        pc: info.pc,
+                    }),
                 }
             }
             libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE => Self::Sent,
@@ -178,23 +260,31 @@ impl Tick {
     }
 }
 
-/// Sends `signal` to a thread of this process, as a [`Tick::Look`] that carries `cookie`.
+/// Sends `signal` to a thread of this process, as a [`Tick::Look`] that carries `cookie` and what
+/// the thread was seen to wait in.
 ///
 /// # Errors
 ///
 /// `ESRCH` where the thread is gone, `EAGAIN` where too many signals are queued.
-pub(crate) fn look_at(tid: i32, signal: libc::c_int, cookie: u64) -> io::Result<()> {
+pub(crate) fn look_at(
+    tid: i32,
+    signal: libc::c_int,
+    cookie: u64,
+    call: Option<Trace>,
+) -> io::Result<()> {
     queue(
         tid,
         signal,
-        QueuedInfo {
+        LookInfo {
             si_signo: signal,
-            si_errno: 0,
+            call: call.map_or(0, |call| call.number + 1),
             si_code: LOOK,
             _pad: 0,
             si_pid: std::process::id() as libc::pid_t,
-            si_uid: 0,
+            digest: call.map_or(0, |call| call.digest),
             si_value: cookie,
+            sp: call.map_or(0, |call| call.sp),
+            pc: call.map_or(0, |call| call.pc),
         },
     )
 }

@@ -111,18 +111,6 @@ pub(crate) fn current_name() -> [u8; 16] {
     name
 }
 
-/// The address at which a thread waits in the kernel: the system call's, as a rule. `None` where it
-/// runs or is gone, and where the kernel does not say (CONFIG_HAVE_ARCH_TRACEHOOK).
-#[cfg(feature = "http")]
-pub(crate) fn waiting_at(tid: i32) -> Option<u64> {
-    let path = format!("/proc/self/task/{tid}/syscall");
-    let text = read_to_string(&path).ok()?;
-    // `running`; or the call's number, its arguments, stack pointer and program counter
-    // (proc_pid_syscall(5)).
-    let address = text.trim_end().rsplit(' ').next()?.strip_prefix("0x")?;
-    u64::from_str_radix(address, 16).ok()
-}
-
 /// What the scheduler has done for a thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Scheduled {

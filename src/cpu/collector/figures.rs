@@ -196,6 +196,8 @@ impl Collector {
                 not_advancing: truncated(StopReason::NotAdvancing),
             },
             foreign_signals: totals.foreign,
+            calls_restarted: totals.restarted,
+            calls_interrupted: totals.interrupted,
             threads_armed: self.threads.armed(),
             threads_hooked: self.threads.is_hooked(),
             threads_by_perf: self.threads.armed_by_perf(),

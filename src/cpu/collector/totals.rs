@@ -27,6 +27,10 @@ pub(super) struct Totals {
     /// Ticks that the program sent, whatever became of them.
     pub(super) sent_elsewhere: u64,
     pub(super) foreign: u64,
+    /// System calls that a tick interrupted and that began again.
+    pub(super) restarted: u64,
+    /// Those that returned `EINTR`.
+    pub(super) interrupted: u64,
     /// Periods of the clocks in stacks, without what the program sent.
     pub(super) ticks: u64,
     /// Ticks that the program sent, in stacks.
@@ -62,6 +66,8 @@ impl Collector {
             },
             sent_elsewhere: recorder.sum(|c| &c.sent).saturating_sub(self.sent),
             foreign: recorder.sum(|c| &c.foreign),
+            restarted: recorder.sum(|c| &c.restarted),
+            interrupted: recorder.sum(|c| &c.interrupted),
             ticks: self.ticks,
             sent: self.sent,
             truncated: self.truncated,
@@ -121,6 +127,8 @@ impl Totals {
         // Of those on their way there were some then, and are others now.
         self.sent_elsewhere = self.sent_elsewhere.saturating_sub(earlier.sent_elsewhere);
         self.foreign -= earlier.foreign;
+        self.restarted -= earlier.restarted;
+        self.interrupted -= earlier.interrupted;
         self.ticks -= earlier.ticks;
         self.sent -= earlier.sent;
         for (now, before) in self.truncated.iter_mut().zip(earlier.truncated) {

@@ -1,7 +1,7 @@
 //! aarch64: DWARF's numbers (DWARF for the Arm 64-bit Architecture, 4.1), and `ucontext_t` as the
 //! kernel lays it out on the signal frame.
 
-use super::Registers;
+use super::{InterruptedCall, Registers};
 
 /// x0 to x30, and the stack pointer.
 pub(super) const REGISTERS: usize = 32;
@@ -36,6 +36,26 @@ impl Registers {
             general,
         }
     }
+}
+
+impl InterruptedCall {
+    /// None is found: the result has taken the place of the first argument, so that no call can be
+    /// made once more.
+    ///
+    /// # Safety
+    ///
+    /// None is needed.
+    #[inline]
+    pub(crate) unsafe fn from_ucontext(_context: *const libc::c_void) -> Option<Self> {
+        None
+    }
+
+    /// Never called: no call is found.
+    ///
+    /// # Safety
+    ///
+    /// None is needed.
+    pub(crate) unsafe fn begin_again(_context: *mut libc::c_void, _number: u32) {}
 }
 
 /// The registers as they are where this is inlined; of the general ones those that a call

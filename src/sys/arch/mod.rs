@@ -64,6 +64,18 @@ impl Registers {
     }
 }
 
+/// A system call that a signal interrupted, and that returns `EINTR` to the program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct InterruptedCall {
+    /// Program counter: the instruction after the call's.
+    pub(crate) pc: u64,
+    /// Stack pointer.
+    pub(crate) sp: u64,
+    pub(crate) arguments: [u64; 6],
+    /// The signals that the thread blocks otherwise: signal n is bit n - 1.
+    pub(crate) blocked: u64,
+}
+
 /// The address without what pointer authentication puts into its upper bits. *Async-signal-safe.*
 #[inline]
 pub(crate) fn without_signature(address: u64) -> u64 {

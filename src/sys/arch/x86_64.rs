@@ -1,7 +1,8 @@
 //! x86_64: DWARF's numbers (System V ABI, AMD64 supplement, figure 3.36), and `ucontext_t` as the
 //! kernel lays it out on the signal frame.
 
-use super::Registers;
+use super::{InterruptedCall, Registers};
+use crate::sys::memory::copy_from;
 
 pub(super) const REGISTERS: usize = 16;
 pub(super) const SP: u8 = 7;
@@ -50,6 +51,73 @@ impl Registers {
         }
     }
 }
+
+impl InterruptedCall {
+    /// The system call that returns `EINTR` to the interrupted instruction; `None` where that is
+    /// not what the signal has interrupted. *Async-signal-safe.*
+    ///
+    /// The `syscall` instruction leaves its return address in `rcx` and the flags in `r11` (AMD64
+    /// Architecture Programmer's Manual, volume 3). No other code has both there by chance.
+    ///
+    /// # Safety
+    ///
+    /// `context` is the third argument of an `SA_SIGINFO` handler.
+    #[inline]
+    pub(crate) unsafe fn from_ucontext(context: *const libc::c_void) -> Option<Self> {
+        // SAFETY: the kernel passes a `ucontext_t` there, by the caller's contract.
+        let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+        let register = |index: libc::c_int| context.uc_mcontext.gregs[index as usize] as u64;
+        if register(libc::REG_RAX) != EINTR {
+            return None;
+        }
+        let pc = register(libc::REG_RIP);
+        let is_call =
+            register(libc::REG_RCX) == pc && register(libc::REG_R11) == register(libc::REG_EFL);
+        let mut instruction = [0; SYSCALL.len()];
+        let at = pc.wrapping_sub(SYSCALL.len() as u64);
+        if !is_call || copy_from(at, &mut instruction).is_none() || instruction != SYSCALL {
+            return None;
+        }
+        Some(Self {
+            pc,
+            sp: register(libc::REG_RSP),
+            arguments: [
+                libc::REG_RDI,
+                libc::REG_RSI,
+                libc::REG_RDX,
+                libc::REG_R10,
+                libc::REG_R8,
+                libc::REG_R9,
+            ]
+            .map(register),
+            // SAFETY: the kernel's set is one word, at the set's beginning.
+            blocked: unsafe {
+                (&raw const context.uc_sigmask)
+                    .cast::<u64>()
+                    .read_unaligned()
+            },
+        })
+    }
+
+    /// Has the thread make the system call once more when the handler returns: the kernel has left
+    /// its arguments where they were. *Async-signal-safe.*
+    ///
+    /// # Safety
+    ///
+    /// [`from_ucontext`](Self::from_ucontext) found a call in this context, whose number is
+    /// `number`.
+    pub(crate) unsafe fn begin_again(context: *mut libc::c_void, number: u32) {
+        // SAFETY: the kernel passes a `ucontext_t` there, which is the handler's to change.
+        let gregs = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        gregs[libc::REG_RAX as usize] = i64::from(number);
+        gregs[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
+    }
+}
+
+/// What a system call returns that a signal interrupted.
+const EINTR: u64 = (-libc::EINTR as i64).cast_unsigned();
+/// The instruction of that name.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// The registers as they are where this is inlined; of the general ones those that a call
 /// preserves. *Async-signal-safe.*

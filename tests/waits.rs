@@ -1,0 +1,334 @@
+//! System calls that wait, while the threads that make them are sampled.
+#![cfg(target_arch = "x86_64")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/work.rs"]
+mod work;
+
+use std::io;
+use std::ptr::{null, null_mut};
+use std::thread;
+use std::time::Duration;
+
+use process::{child, skip, soak, succeed};
+use sigprof::cpu::{Clock, Profiler, Recording};
+use work::burn;
+
+const WAIT: Duration = Duration::from_millis(2);
+
+fn start(clock: Clock, frequency_hz: u32) -> Recording {
+    let profiler = Profiler::new().clock(clock).frequency_hz(frequency_hz);
+    #[cfg(feature = "symbolize")]
+    let profiler = profiler.symbolize(false);
+    profiler.start().expect("nothing else records")
+}
+
+/// One kind of wait, which lasts for [`WAIT`]. A negative number is a failure that `errno` has.
+struct Kind {
+    name: &'static str,
+    wait: Box<dyn FnMut() -> i64 + Send>,
+}
+
+impl Kind {
+    fn new<R: Into<i64>>(name: &'static str, mut wait: impl FnMut() -> R + Send + 'static) -> Self {
+        let wait = Box::new(move || wait().into());
+        Self { name, wait }
+    }
+
+    /// Waits once; whether it was interrupted.
+    fn is_interrupted(&mut self) -> bool {
+        if (self.wait)() >= 0 {
+            return false;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => true,
+            Some(libc::EAGAIN | libc::ETIMEDOUT) => false,
+            _ => panic!("{}: {error}", self.name),
+        }
+    }
+}
+
+/// An error number as the other calls say it.
+fn failed(errno: libc::c_int) -> i64 {
+    if errno == 0 {
+        return 0;
+    }
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}
+
+fn timeval(time: Duration) -> libc::timeval {
+    libc::timeval {
+        tv_sec: time.as_secs() as i64,
+        tv_usec: i64::from(time.subsec_micros()),
+    }
+}
+
+fn now(clock: libc::clockid_t) -> Duration {
+    let mut time = timespec(Duration::ZERO);
+    // SAFETY: the time is written.
+    assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A pair of sockets, the first of which waits no longer than [`WAIT`].
+fn sockets() -> [libc::c_int; 2] {
+    let mut pair = [0; 2];
+    // SAFETY: makes two descriptors.
+    let made = unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) };
+    assert_eq!(made, 0);
+    limit(pair[0]);
+    pair
+}
+
+fn limit(socket: libc::c_int) {
+    let time = timeval(WAIT);
+    for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let size = size_of_val(&time) as libc::socklen_t;
+        // SAFETY: the option's value is a time.
+        let set = unsafe {
+            libc::setsockopt(
+                socket,
+                libc::SOL_SOCKET,
+                option,
+                (&raw const time).cast(),
+                size,
+            )
+        };
+        assert_eq!(set, 0);
+    }
+}
+
+/// A socket that has no room to send more.
+fn full_socket() -> libc::c_int {
+    let [socket, _other] = sockets();
+    let chunk = [0_u8; 4096];
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: sends what the chunk has.
+    while unsafe { libc::send(socket, chunk.as_ptr().cast(), chunk.len(), flags) } > 0 {}
+    socket
+}
+
+/// A socket that nobody connects to.
+fn listening_socket() -> libc::c_int {
+    let address = libc::sockaddr {
+        sa_family: libc::AF_UNIX as libc::sa_family_t,
+        sa_data: [0; 14],
+    };
+    let size = size_of::<libc::sa_family_t>() as libc::socklen_t;
+    // SAFETY: makes a socket and binds it to a name that the kernel chooses.
+    let socket = unsafe {
+        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
+        assert_eq!(libc::bind(socket, &address, size), 0);
+        assert_eq!(libc::listen(socket, 1), 0);
+        socket
+    };
+    limit(socket);
+    socket
+}
+
+/// A set of System V's semaphores, which would stay without its process.
+struct Semaphores(libc::c_int);
+
+impl Drop for Semaphores {
+    fn drop(&mut self) {
+        // SAFETY: removes the set.
+        unsafe { libc::semctl(self.0, 0, libc::IPC_RMID) };
+    }
+}
+
+/// All kinds.
+fn kinds() -> Vec<Kind> {
+    let millis = WAIT.as_millis() as libc::c_int;
+    let [socket, _other] = sockets();
+    let (full, listens) = (full_socket(), listening_socket());
+    // SAFETY: the calls read and write what lies on the stacks of their closures.
+    unsafe {
+        let epoll = libc::epoll_create1(0);
+        let event = || libc::epoll_event { events: 0, u64: 0 };
+        let semaphores = Semaphores(libc::semget(libc::IPC_PRIVATE, 1, 0o600));
+        let mut usr2: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut usr2);
+        libc::sigaddset(&mut usr2, libc::SIGUSR2);
+        let word: &'static u32 = Box::leak(Box::new(0));
+        vec![
+            Kind::new("poll", move || libc::poll(null_mut(), 0, millis)),
+            Kind::new("ppoll", || {
+                libc::ppoll(null_mut(), 0, &timespec(WAIT), null())
+            }),
+            Kind::new("select", || {
+                let none = null_mut;
+                libc::select(0, none(), none(), none(), &mut timeval(WAIT))
+            }),
+            Kind::new("pselect", || {
+                let none = null_mut;
+                libc::pselect(0, none(), none(), none(), &timespec(WAIT), null())
+            }),
+            Kind::new("epoll_wait", move || {
+                libc::epoll_wait(epoll, &mut event(), 1, millis)
+            }),
+            Kind::new("epoll_pwait", move || {
+                libc::epoll_pwait(epoll, &mut event(), 1, millis, null())
+            }),
+            Kind::new("nanosleep", || libc::nanosleep(&timespec(WAIT), null_mut())),
+            Kind::new("usleep", || libc::usleep(WAIT.as_micros() as u32)),
+            Kind::new("clock_nanosleep", || {
+                let clock = libc::CLOCK_MONOTONIC;
+                failed(libc::clock_nanosleep(clock, 0, &timespec(WAIT), null_mut()))
+            }),
+            Kind::new("clock_nanosleep until", || {
+                let clock = libc::CLOCK_MONOTONIC;
+                let end = timespec(now(clock) + WAIT);
+                failed(libc::clock_nanosleep(
+                    clock,
+                    libc::TIMER_ABSTIME,
+                    &end,
+                    null_mut(),
+                ))
+            }),
+            Kind::new("recv", move || {
+                libc::recv(socket, [0_u8].as_mut_ptr().cast(), 1, 0) as i64
+            }),
+            Kind::new("read of a socket", move || {
+                libc::read(socket, [0_u8].as_mut_ptr().cast(), 1) as i64
+            }),
+            Kind::new("recvmsg", move || {
+                let mut byte = 0_u8;
+                let mut part = libc::iovec {
+                    iov_base: (&raw mut byte).cast(),
+                    iov_len: 1,
+                };
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = &mut part;
+                message.msg_iovlen = 1;
+                libc::recvmsg(socket, &mut message, 0) as i64
+            }),
+            Kind::new("send", move || {
+                let chunk = [0_u8; 4096];
+                libc::send(full, chunk.as_ptr().cast(), chunk.len(), 0) as i64
+            }),
+            Kind::new("accept", move || {
+                libc::accept(listens, null_mut(), null_mut())
+            }),
+            Kind::new("sem_timedwait", || {
+                let mut semaphore: libc::sem_t = std::mem::zeroed();
+                libc::sem_init(&mut semaphore, 0, 0);
+                let end = timespec(now(libc::CLOCK_REALTIME) + WAIT);
+                libc::sem_timedwait(&mut semaphore, &end)
+            }),
+            Kind::new("futex", move || {
+                let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+                libc::syscall(libc::SYS_futex, word, operation, 0, &timespec(WAIT))
+            }),
+            Kind::new("semtimedop", move || {
+                let mut take = libc::sembuf {
+                    sem_num: 0,
+                    sem_op: -1,
+                    sem_flg: 0,
+                };
+                let (take, one) = (&raw mut take, 1_usize);
+                let Semaphores(id) = &semaphores;
+                libc::syscall(libc::SYS_semtimedop, *id, take, one, &timespec(WAIT))
+            }),
+            Kind::new("sigtimedwait", move || {
+                libc::sigtimedwait(&usr2, null_mut(), &timespec(WAIT))
+            }),
+        ]
+    }
+}
+
+/// Has each kind waited for `times` times, on a thread of its own that works as well: the waits
+/// that failed with `EINTR`, by kind.
+fn wait(times: u32) -> Vec<(&'static str, u32)> {
+    let threads: Vec<_> = kinds()
+        .into_iter()
+        .map(|mut kind| {
+            thread::spawn(move || {
+                let mut interrupted = 0;
+                for _ in 0..times {
+                    burn(Duration::from_micros(200));
+                    interrupted += u32::from(kind.is_interrupted());
+                }
+                (kind.name, interrupted)
+            })
+        })
+        .collect();
+    let threads = threads.into_iter();
+    threads.map(|thread| thread.join().unwrap()).collect()
+}
+
+/// Whether the kernel says what call a thread waits in.
+fn are_calls_known() -> bool {
+    let are_known = std::fs::read("/proc/thread-self/syscall").is_ok();
+    if !are_known {
+        skip("the kernel does not say what system call a thread waits in");
+    }
+    are_known
+}
+
+#[test]
+fn waits_that_are_looked_at_go_on() {
+    if !are_calls_known() {
+        return;
+    }
+    succeed(&mut child("child_that_waits_by_the_wall_clock"));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_waits_by_the_wall_clock() {
+    let recording = start(Clock::Wall, 1000);
+    let waits = wait((500.0 * soak()) as u32);
+    let stats = recording.stats();
+    println!("{waits:?}");
+    let interrupted: u32 = waits.iter().map(|(_, interrupted)| interrupted).sum();
+    // The test's own waits can be among them.
+    assert!(u64::from(interrupted) <= stats.calls_interrupted, "{stats}");
+    assert!(stats.calls_restarted > 100, "{stats}");
+    recording.stop().unwrap();
+}
+
+/// A program that has a handler of its own for a signal which its threads could take is left to it:
+/// a call that the program's handler has interrupted never begins again.
+#[test]
+fn calls_of_programs_with_handlers_are_left_alone() {
+    if !are_calls_known() {
+        return;
+    }
+    succeed(&mut child("child_with_a_handler"));
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_with_a_handler() {
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
+    let recording = start(Clock::Wall, 1000);
+    wait((100.0 * soak()) as u32);
+    let stats = recording.stats();
+    assert_eq!(stats.calls_restarted, 0, "{stats}");
+    assert!(stats.calls_interrupted > 0, "{stats}");
+
+    // Threads that block the signal cannot take it.
+    // SAFETY: a signal set is plain data; the calls fill and read it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGUSR1);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, null_mut());
+    }
+    wait((100.0 * soak()) as u32);
+    let stats = recording.stop().map(|_| recording.stats()).unwrap();
+    assert!(stats.calls_restarted > 20, "{stats}");
+}
