@@ -11,29 +11,49 @@ use std::ptr::{null, null_mut};
 use std::thread;
 use std::time::Duration;
 
-use process::{child, skip, soak, succeed};
-use sigprof::cpu::{Clock, Profiler, Recording};
+use process::{child, figure, skip, soak, succeed, succeed_and_show};
+use sigprof::Error;
+use sigprof::cpu::{Clock, Engine, Profiler, Recording};
 use work::burn;
 
 const WAIT: Duration = Duration::from_millis(2);
 
-fn start(clock: Clock, frequency_hz: u32) -> Recording {
-    let profiler = Profiler::new().clock(clock).frequency_hz(frequency_hz);
+fn start(clock: Clock, engine: Engine, frequency_hz: u32) -> Result<Recording, Error> {
+    let profiler = Profiler::new().clock(clock).engine(engine);
     #[cfg(feature = "symbolize")]
     let profiler = profiler.symbolize(false);
-    profiler.start().expect("nothing else records")
+    profiler.frequency_hz(frequency_hz).start()
 }
 
 /// One kind of wait, which lasts for [`WAIT`]. A negative number is a failure that `errno` has.
 struct Kind {
     name: &'static str,
+    /// Whether the code before the call says which one it is, and not its caller.
+    has_number: bool,
     wait: Box<dyn FnMut() -> i64 + Send>,
 }
 
 impl Kind {
     fn new<R: Into<i64>>(name: &'static str, mut wait: impl FnMut() -> R + Send + 'static) -> Self {
         let wait = Box::new(move || wait().into());
-        Self { name, wait }
+        let has_number = true;
+        Self {
+            name,
+            has_number,
+            wait,
+        }
+    }
+
+    /// One that is made by way of `syscall()`.
+    fn by_number<R: Into<i64>>(
+        name: &'static str,
+        wait: impl FnMut() -> R + Send + 'static,
+    ) -> Self {
+        let has_number = false;
+        Self {
+            has_number,
+            ..Self::new(name, wait)
+        }
     }
 
     /// Waits once; whether it was interrupted.
@@ -226,11 +246,11 @@ fn kinds() -> Vec<Kind> {
                 let end = timespec(now(libc::CLOCK_REALTIME) + WAIT);
                 libc::sem_timedwait(&mut semaphore, &end)
             }),
-            Kind::new("futex", move || {
+            Kind::by_number("futex", move || {
                 let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
                 libc::syscall(libc::SYS_futex, word, operation, 0, &timespec(WAIT))
             }),
-            Kind::new("semtimedop", move || {
+            Kind::by_number("semtimedop", move || {
                 let mut take = libc::sembuf {
                     sem_num: 0,
                     sem_op: -1,
@@ -247,9 +267,17 @@ fn kinds() -> Vec<Kind> {
     }
 }
 
-/// Has each kind waited for `times` times, on a thread of its own that works as well: the waits
-/// that failed with `EINTR`, by kind.
-fn wait(times: u32) -> Vec<(&'static str, u32)> {
+/// What became of the waits of one kind.
+#[derive(Debug)]
+struct Waited {
+    name: &'static str,
+    has_number: bool,
+    /// Those that failed with `EINTR`.
+    interrupted: u32,
+}
+
+/// Has each kind waited for `times` times, on a thread of its own that works as well.
+fn wait(times: u32) -> Vec<Waited> {
     let threads: Vec<_> = kinds()
         .into_iter()
         .map(|mut kind| {
@@ -259,7 +287,11 @@ fn wait(times: u32) -> Vec<(&'static str, u32)> {
                     burn(Duration::from_micros(200));
                     interrupted += u32::from(kind.is_interrupted());
                 }
-                (kind.name, interrupted)
+                Waited {
+                    name: kind.name,
+                    has_number: kind.has_number,
+                    interrupted,
+                }
             })
         })
         .collect();
@@ -267,34 +299,62 @@ fn wait(times: u32) -> Vec<(&'static str, u32)> {
     threads.map(|thread| thread.join().unwrap()).collect()
 }
 
-/// Whether the kernel says what call a thread waits in.
-fn are_calls_known() -> bool {
-    let are_known = std::fs::read("/proc/thread-self/syscall").is_ok();
-    if !are_known {
-        skip("the kernel does not say what system call a thread waits in");
-    }
-    are_known
-}
+/// By which a recording samples, and how often.
+const CLOCKS: [(&str, Clock, Engine, u32); 6] = [
+    ("wall", Clock::Wall, Engine::Auto, 100),
+    ("wall", Clock::Wall, Engine::Auto, 1000),
+    ("perf events", Clock::Cpu, Engine::PerfEvent, 1000),
+    ("perf events", Clock::Cpu, Engine::PerfEvent, 10_000),
+    ("timers", Clock::Cpu, Engine::ThreadTimer, 1000),
+    (
+        "timer of the process",
+        Clock::Cpu,
+        Engine::ProcessTimer,
+        1000,
+    ),
+];
+
+/// How often each kind waits under each of them.
+const WAITS: f64 = 150.0;
 
 #[test]
-fn waits_that_are_looked_at_go_on() {
-    if !are_calls_known() {
-        return;
+fn waits_go_on_while_they_are_sampled() {
+    for i in 0..CLOCKS.len() {
+        let mut child = child("child_that_waits");
+        succeed_and_show(child.env("SIGPROF_CLOCKS_INDEX", i.to_string()));
     }
-    succeed(&mut child("child_that_waits_by_the_wall_clock"));
 }
 
 #[test]
 #[ignore = "a child process"]
-fn child_that_waits_by_the_wall_clock() {
-    let recording = start(Clock::Wall, 1000);
-    let waits = wait((500.0 * soak()) as u32);
+fn child_that_waits() {
+    let index = std::env::var("SIGPROF_CLOCKS_INDEX").unwrap();
+    let (name, clock, engine, frequency_hz) = CLOCKS[index.parse::<usize>().unwrap()];
+    let recording = match start(clock, engine, frequency_hz) {
+        Ok(recording) => recording,
+        Err(error) => return skip(&error.to_string()),
+    };
+    let waits = wait((WAITS * soak()) as u32);
     let stats = recording.stats();
-    println!("{waits:?}");
-    let interrupted: u32 = waits.iter().map(|(_, interrupted)| interrupted).sum();
+    figure!(
+        "{name} at {frequency_hz} Hz: {} calls of {} waits began again, {} did not",
+        stats.calls_restarted,
+        waits.len() as u32 * (WAITS * soak()) as u32,
+        stats.calls_interrupted
+    );
+    let interrupted: u32 = waits.iter().map(|waited| waited.interrupted).sum();
     // The test's own waits can be among them.
     assert!(u64::from(interrupted) <= stats.calls_interrupted, "{stats}");
-    assert!(stats.calls_restarted > 100, "{stats}");
+    let with_number = waits.iter().filter(|waited| waited.has_number);
+    for Waited {
+        name, interrupted, ..
+    } in with_number
+    {
+        assert_eq!(*interrupted, 0, "{name} returned EINTR\n{stats}");
+    }
+    if clock == Clock::Wall {
+        assert!(stats.calls_restarted > 20, "{stats}");
+    }
     recording.stop().unwrap();
 }
 
@@ -302,9 +362,6 @@ fn child_that_waits_by_the_wall_clock() {
 /// a call that the program's handler has interrupted never begins again.
 #[test]
 fn calls_of_programs_with_handlers_are_left_alone() {
-    if !are_calls_known() {
-        return;
-    }
     succeed(&mut child("child_with_a_handler"));
 }
 
@@ -314,7 +371,7 @@ fn child_with_a_handler() {
     extern "C" fn nothing(_signal: libc::c_int) {}
     // SAFETY: the handler does nothing.
     unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
-    let recording = start(Clock::Wall, 1000);
+    let recording = start(Clock::Wall, Engine::Auto, 1000).expect("nothing else records");
     wait((100.0 * soak()) as u32);
     let stats = recording.stats();
     assert_eq!(stats.calls_restarted, 0, "{stats}");

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use super::choice::QUIET;
 use super::recorder::{Counters, Owner, Recorder};
 use crate::label::mark_sampled;
-use crate::restart::{Outcome, restart};
+use crate::restart::{Outcome, interrupted, number_at, restart};
 use crate::ring::{RecordWriter, Refused, Source};
 use crate::slots::{Slot, Slots, is_before};
-use crate::sys::arch::Registers;
+use crate::sys::arch::{InterruptedCall, Registers};
 use crate::sys::clock::Clock;
 use crate::sys::perf_event::go_on;
 use crate::sys::signal::{ErrnoGuard, Tick};
@@ -67,20 +67,97 @@ pub(super) extern "C" fn on_signal(
     // SAFETY: the kernel passes both as `SA_SIGINFO` has it.
     let (tick, registers) =
         unsafe { (Tick::from_siginfo(info), Registers::from_ucontext(context)) };
-    if let Some(owner) = Owner::get() {
-        record(owner, signal, tick, registers);
+    let ticked = Owner::get().and_then(|owner| record(owner, signal, tick, registers));
+    // SAFETY: the context is the handler's.
+    if let Some(call) = unsafe { interrupted(context) } {
+        // SAFETY: the same context, of a handler that was installed with all signals blocked.
+        unsafe { go_on_with(&call, context, tick, ticked) };
     }
-    if let Tick::Look { call, .. } = tick {
-        // SAFETY: the context is the handler's, which was installed with all signals blocked.
-        let outcome = unsafe { restart(context, call) };
-        if let Some(outcome) = outcome {
-            count(outcome);
-        }
+    if let Some((slot, pace)) = ticked.and_then(|ticked| ticked.slot.zip(ticked.pace)) {
+        pace.end(slot);
+    }
+}
+
+/// What a handler has found out about a tick of the recording's.
+#[derive(Clone, Copy)]
+struct Ticked {
+    owner: &'static Owner,
+    recorder: &'static Recorder,
+    recording: u32,
+    source: Source,
+    slot: Option<&'static Slot>,
+    /// When the handler began, where that says how long it takes.
+    pace: Option<Pace>,
+}
+
+/// Has a system call of the program's begin again that a tick interrupted, where that does no harm,
+/// and counts it. A program that sends the signal to itself asks for `EINTR`, too.
+///
+/// # Safety
+///
+/// As for [`restart`].
+#[cold]
+#[inline(never)]
+unsafe fn go_on_with(
+    call: &InterruptedCall,
+    context: *const libc::c_void,
+    tick: Tick,
+    ticked: Option<Ticked>,
+) {
+    let seen = match tick {
+        Tick::Look { call, .. } => call,
+        _ => None,
+    };
+    let is_ours = match ticked {
+        Some(ticked) => ticked.source != Source::Program,
+        None => matches!(tick, Tick::Look { .. }),
+    };
+    if !is_ours {
+        return;
+    }
+    let repeats = ticked.and_then(|ticked| Some(&ticked.slot?.repeats));
+    // SAFETY: by the caller's contract.
+    let outcome = unsafe {
+        restart(context, call, seen, repeats, |place| {
+            ticked?.number_of_call(place)
+        })
+    };
+    count(outcome);
+}
+
+/// How often a lane is asked for that the call's number can be found by.
+const MOST_TRIES: usize = 32;
+
+impl Ticked {
+    /// The number of the system call whose instruction is at an address.
+    fn number_of_call(&self, place: u64) -> Option<u32> {
+        let capture = &self.recorder.capture;
+        let epoch = capture.snapshot.epoch();
+        let claim = (0..MOST_TRIES).find_map(|_| {
+            let claim = capture.rack.claim(current_tid() as u32, epoch, 0).ok();
+            if claim.is_none() {
+                // Threads that have lost their CPUs in handlers hold all lanes.
+                std::thread::yield_now();
+            }
+            claim
+        })?;
+        // As where a sample is written.
+        (self.owner.recording.load(Ordering::Relaxed) == self.recording).then_some(())?;
+        // SAFETY: the claim carries the epoch that was read before it, and lives until the end of
+        // this function.
+        let snapshot = unsafe { capture.snapshot.get() }?;
+        let bench = capture.bench(&claim)?;
+        snapshot.numbers().get_or(place, || {
+            let function = snapshot.function_of(place)?;
+            let mut number = None;
+            // SAFETY: the claim is held; looking through the code returns.
+            unsafe { bench.work(|_| number = number_at(place, function)) };
+            number
+        })
     }
 }
 
 /// Counts a system call that a tick interrupted.
-#[cold]
 fn count(outcome: Outcome) {
     let recorder = Owner::get().and_then(Owner::recorder);
     let Some(counters) = recorder.and_then(|recorder| recorder.counters(0)) else {
@@ -93,15 +170,18 @@ fn count(outcome: Outcome) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Records a tick, where something is recorded and the tick is of it.
-fn record(owner: &Owner, signal: libc::c_int, tick: Tick, registers: Registers) {
+/// Records a tick, where something is recorded and the tick is of it: what has been found out then.
+fn record(
+    owner: &'static Owner,
+    signal: libc::c_int,
+    tick: Tick,
+    registers: Registers,
+) -> Option<Ticked> {
     let recording = owner.recording.load(Ordering::Acquire);
     if recording == 0 {
-        return;
+        return None;
     }
-    let Some(recorder) = owner.recorder() else {
-        return;
-    };
+    let recorder = owner.recorder()?;
     let (source, cookie, weight) = match tick {
         Tick::Timer { cookie, overrun } => (
             Source::Clock,
@@ -118,7 +198,7 @@ fn record(owner: &Owner, signal: libc::c_int, tick: Tick, registers: Registers) 
             (Source::Program, None, 1)
         }
         // The other signal means what it always does, to whom it means something.
-        Tick::Sent | Tick::Other if signal == QUIET => return,
+        Tick::Sent | Tick::Other if signal == QUIET => return None,
         Tick::Sent | Tick::Other => return foreign(recorder),
     };
     if cookie.is_some_and(|cookie| is_before(cookie.serial, recording)) {
@@ -155,18 +235,28 @@ fn record(owner: &Owner, signal: libc::c_int, tick: Tick, registers: Registers) 
         weight,
         slot,
     };
-    match (source, slot) {
+    let pace = match (source, slot) {
         (Source::Clock, Some(slot)) => {
             let pace = Pace::begin(recorder);
-            let Some(weight) = weigh(slot, weight, &pace) else {
-                return;
-            };
-            sample.weight = weight;
-            sample.record(owner, recorder, registers);
-            pace.end(slot);
+            weigh(slot, weight, &pace).map(|weight| {
+                sample.weight = weight;
+                sample.record(owner, recorder, registers);
+                pace
+            })
         }
-        _ => sample.record(owner, recorder, registers),
-    }
+        _ => {
+            sample.record(owner, recorder, registers);
+            None
+        }
+    };
+    Some(Ticked {
+        owner,
+        recorder,
+        recording,
+        source,
+        slot,
+        pace,
+    })
 }
 
 /// What a tick of the calling thread stands for, in periods, where it says `weight` itself; `None`
@@ -220,6 +310,7 @@ fn periods_due(due_ns: u64, now_ns: u64, period_ns: u64) -> u64 {
 /// of milliseconds. Were all of its periods to pass at once, a thread that ends meanwhile would
 /// lose as much time from its stacks. So few periods pass after the first, and twice as many after
 /// each long one that follows upon a long one.
+#[derive(Clone, Copy)]
 struct Pace {
     period_ns: u64,
     /// When the handler began, by the thread's CPU clock.
@@ -271,10 +362,11 @@ impl Pace {
     }
 }
 
-fn foreign(recorder: &Recorder) {
-    if let Some(counters) = recorder.counters(0) {
-        counters.foreign.fetch_add(1, Ordering::Relaxed);
-    }
+/// Counts a signal that is no tick of the recording's.
+fn foreign(recorder: &Recorder) -> Option<Ticked> {
+    let counters = recorder.counters(0)?;
+    counters.foreign.fetch_add(1, Ordering::Relaxed);
+    None
 }
 
 /// One tick, before its stack is known.

@@ -49,7 +49,8 @@ pub struct Stats {
     /// return `EINTR`.
     pub calls_restarted: u64,
     /// System calls that returned `EINTR` because of a tick: those of threads that could have taken
-    /// a signal which the program handles, and those that cannot begin again.
+    /// a signal which the program handles, and those whose number the code before them does not
+    /// tell, or that cannot begin again.
     pub calls_interrupted: u64,
     /// What became of the process's CPU time; all zeros where elapsed time is recorded.
     pub cpu: CpuTime,

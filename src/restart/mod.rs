@@ -15,12 +15,37 @@
 //! registers, mask and stack that it would find without. So a call begins again only where no
 //! signal that the thread could have taken in it has a handler of the program's. A program that
 //! has such handlers must bear `EINTR` from its waits anyway; sigprof counts those it adds.
+//!
+//! # How the number of a call is known
+//!
+//! The kernel has put `EINTR` where the number was. A look at a waiting thread carries the number
+//! (`/proc/self/task/N/syscall`); else the code before the call tells, which is followed from the
+//! beginning of its function.
 
+#[cfg(all(test, target_arch = "x86_64"))]
+mod against_libc;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod against_objdump;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod against_processor;
 mod calls;
+#[cfg(target_arch = "x86_64")]
+mod function;
+#[cfg(target_arch = "x86_64")]
+mod instruction;
+#[cfg(target_arch = "x86_64")]
+mod number;
+mod numbers;
+mod repeats;
+
+use std::ops::Range;
 
 use calls::{Mask, waits_with};
+pub(crate) use numbers::Numbers;
+pub(crate) use repeats::Repeats;
 
 use crate::sys::arch::InterruptedCall;
+use crate::sys::memory::copy_from;
 use crate::sys::signal::program_handles;
 use crate::sys::system_call::{Trace, is_socket};
 
@@ -33,37 +58,58 @@ pub(crate) enum Outcome {
     Fails,
 }
 
-/// Has the system call begin again that a signal interrupted, where that does no harm; `None` where
-/// the signal did not make a call return `EINTR`. `seen` is the call that the signal's sender saw
-/// the thread wait in. *Async-signal-safe.*
+/// The system call that a signal has interrupted, and that returns `EINTR`; `None` where the signal
+/// has made no call do so. *Async-signal-safe.*
+///
+/// # Safety
+///
+/// `context` is the third argument of an `SA_SIGINFO` handler.
+#[inline]
+pub(crate) unsafe fn interrupted(context: *const libc::c_void) -> Option<InterruptedCall> {
+    // SAFETY: by the caller's contract.
+    unsafe { InterruptedCall::from_ucontext(context) }
+}
+
+/// Has an interrupted call begin again where that does no harm. `seen` is the call that the
+/// signal's sender saw the thread wait in; where that is another one, `number` finds the number of
+/// the call whose instruction is at an address. *Async-signal-safe* if `number` is.
 ///
 /// # Safety
 ///
 /// `context` is the third argument of an `SA_SIGINFO` handler that runs with all signals blocked
-/// but those of faults.
-#[inline]
-pub(crate) unsafe fn restart(context: *const libc::c_void, seen: Option<Trace>) -> Option<Outcome> {
-    // SAFETY: by the caller's contract.
-    let call = unsafe { InterruptedCall::from_ucontext(context) }?;
-    // SAFETY: by the caller's contract, and the call was read from the context.
-    Some(unsafe { restart_call(context, &call, seen) })
-}
-
-/// Out of line: few ticks come here, and the others need not have its stack frame.
-#[cold]
-#[inline(never)]
-unsafe fn restart_call(
+/// but those of faults, and [`interrupted`] found the call there.
+pub(crate) unsafe fn restart(
     context: *const libc::c_void,
     call: &InterruptedCall,
     seen: Option<Trace>,
+    repeats: Option<&Repeats>,
+    number: impl FnOnce(u64) -> Option<u32>,
 ) -> Outcome {
-    let number = seen.filter(|seen| seen.is_of(call)).map(|seen| seen.number);
+    let seen = seen.filter(|seen| seen.is_of(call)).map(|seen| seen.number);
+    let number = seen.or_else(|| number(call.instruction()));
     let Some(number) = number.filter(|&number| may_begin_again(number, call)) else {
         return Outcome::Fails;
     };
+    if repeats.is_some_and(|repeats| !repeats.allow(call)) {
+        return Outcome::Fails;
+    }
     // SAFETY: the context is the one that the call was read from, and the number is the call's.
     unsafe { InterruptedCall::begin_again(context.cast_mut(), number) };
     Outcome::BeginsAgain
+}
+
+/// The number of the system call whose instruction is at an address, in the code of a
+/// function. *Async-signal-safe*; takes 12 KiB of stack.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn number_at(call: u64, function: Range<u64>) -> Option<u32> {
+    let mut function = function::Function::new(function, &copy_from)?;
+    number::number_at(call, &mut function)
+}
+
+/// No call is found interrupted that could begin again.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn number_at(_call: u64, _function: Range<u64>) -> Option<u32> {
+    None
 }
 
 fn may_begin_again(number: u32, call: &InterruptedCall) -> bool {

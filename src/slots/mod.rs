@@ -8,6 +8,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::restart::Repeats;
 use crate::sync::{self, fence};
 use crate::sys::fork::wiped_on_fork_pages;
 
@@ -45,6 +46,8 @@ pub(crate) struct Slot {
     pub(crate) most_to_pass: AtomicU32,
     /// The weights of those it let pass, which the next sample stands for, too.
     pub(crate) passed: AtomicU32,
+    /// Its system call that began again last.
+    pub(crate) repeats: Repeats,
 }
 
 /// Whose slot it is, and who needs it: the running recording, under the thread's serial number (0

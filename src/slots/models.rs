@@ -43,6 +43,7 @@ impl World {
             to_pass: AtomicU32::new(0),
             most_to_pass: AtomicU32::new(0),
             passed: AtomicU32::new(0),
+            repeats: Repeats::default(),
         };
         Self {
             slots: Slots {

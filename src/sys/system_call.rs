@@ -92,6 +92,13 @@ impl Trace {
     }
 }
 
+/// Tells the calls of a thread apart: by the place in the code and on the stack, and the
+/// arguments. *Async-signal-safe.*
+pub(crate) fn key(call: &InterruptedCall) -> u32 {
+    let [a, b, c, d, e, f] = call.arguments;
+    digest(&[a ^ call.pc, b ^ call.sp, c, d, e, f])
+}
+
 /// Tells the arguments of two calls apart. *Async-signal-safe.*
 fn digest(arguments: &[u64; 6]) -> u32 {
     // Fibonacci hashing; the upper half depends on all bits before.

@@ -25,7 +25,7 @@ mod rules;
 mod snapshot;
 mod table;
 #[cfg(all(test, target_arch = "x86_64"))]
-mod truth;
+pub(crate) mod truth;
 
 pub(crate) use dwarf::Cache;
 pub(crate) use published::Published;

@@ -51,6 +51,11 @@ impl InterruptedCall {
     }
 
     /// Never called: no call is found.
+    pub(crate) fn instruction(&self) -> u64 {
+        self.pc
+    }
+
+    /// Never called: no call is found.
     ///
     /// # Safety
     ///

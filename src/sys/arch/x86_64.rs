@@ -99,6 +99,11 @@ impl InterruptedCall {
         })
     }
 
+    /// The address of the call's instruction.
+    pub(crate) fn instruction(&self) -> u64 {
+        self.pc.wrapping_sub(SYSCALL.len() as u64)
+    }
+
     /// Has the thread make the system call once more when the handler returns: the kernel has left
     /// its arguments where they were. *Async-signal-safe.*
     ///

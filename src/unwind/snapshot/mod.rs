@@ -1,5 +1,6 @@
 //! The immutable set of modules and stacks that a handler unwinds with.
 
+mod function;
 mod walk;
 
 use std::ops::Range;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::dwarf::Dwarf;
 use super::rules::Rules;
+use crate::restart::Numbers;
 use crate::sys::context::coroutine_return;
 use crate::sys::maps::Maps;
 use crate::sys::modules::Module;
@@ -32,6 +34,8 @@ pub(crate) struct Snapshot {
     main_stack: Range<u64>,
     /// What the first function of a coroutine of the C library's returns to.
     coroutine_return: Option<u64>,
+    /// What handlers have found out of the code.
+    numbers: Numbers,
 }
 
 /// A range of code.
@@ -85,6 +89,7 @@ impl Snapshot {
             stacks,
             main_stack,
             coroutine_return: coroutine_return(),
+            numbers: Numbers::new(),
         }
     }
 
@@ -97,6 +102,11 @@ impl Snapshot {
     /// The epoch it is read in.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// The numbers of the system calls in its code.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// The modules it knows.

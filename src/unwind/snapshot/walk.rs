@@ -263,7 +263,7 @@ impl Snapshot {
     }
 
     /// The range of code that holds an address. *Async-signal-safe.*
-    fn code_of(&self, address: u64) -> Option<&Code> {
+    pub(super) fn code_of(&self, address: u64) -> Option<&Code> {
         self.code
             .get(self.code_before(address)?)
             .filter(|code| code.range.contains(&address))

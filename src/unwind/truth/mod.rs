@@ -8,7 +8,7 @@
 mod fixture;
 mod shadow;
 mod tally;
-mod tracer;
+pub(crate) mod tracer;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,13 +7,13 @@ use crate::sys::arch::Registers;
 
 /// The child, stopped between two instructions; killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Tracee {
+pub(crate) struct Tracee {
     pid: libc::pid_t,
 }
 
 /// Why it has stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// After an instruction, or before the first one of a signal's handler.
     Step,
     /// Before a signal of this number is delivered.
@@ -25,7 +25,7 @@ pub(super) enum Stop {
 impl Tracee {
     /// Forks a child that stops, and then calls `function` for ever. What the child runs must not
     /// need a lock that another thread may hold.
-    pub(super) fn start(function: extern "C" fn()) -> io::Result<Self> {
+    pub(crate) fn start(function: extern "C" fn()) -> io::Result<Self> {
         // SAFETY: the child makes system calls and calls the function, and never returns into this
         // code.
         let pid = unsafe { libc::fork() };
@@ -48,23 +48,23 @@ impl Tracee {
         }
     }
 
-    pub(super) fn pid(&self) -> libc::pid_t {
+    pub(crate) fn pid(&self) -> libc::pid_t {
         self.pid
     }
 
     /// Runs one instruction, or delivers a signal that is not 0.
-    pub(super) fn step(&self, signal: i32) -> io::Result<Stop> {
+    pub(crate) fn step(&self, signal: i32) -> io::Result<Stop> {
         self.request(libc::PTRACE_SINGLESTEP, 0, signal as usize)?;
         Ok(self.wait())
     }
 
     /// Sends it a signal, which it meets at the next step.
-    pub(super) fn send(&self, signal: i32) {
+    pub(crate) fn send(&self, signal: i32) {
         // SAFETY: its only thread has the id of the process, which is not waited for yet.
         unsafe { libc::syscall(libc::SYS_tgkill, self.pid, self.pid, signal) };
     }
 
-    pub(super) fn registers(&self) -> io::Result<Registers> {
+    pub(crate) fn registers(&self) -> io::Result<Registers> {
         let mut user = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
         self.request(libc::PTRACE_GETREGS, 0, user.as_mut_ptr() as usize)?;
         // SAFETY: the kernel has filled it in.
@@ -79,7 +79,7 @@ impl Tracee {
     }
 
     /// The word at an address of the child's.
-    pub(super) fn word(&self, address: u64) -> Option<u64> {
+    pub(crate) fn word(&self, address: u64) -> Option<u64> {
         let mut word = 0_u64;
         let local = libc::iovec {
             iov_base: (&raw mut word).cast(),
@@ -95,7 +95,7 @@ impl Tracee {
     }
 
     /// The mapping that holds an address.
-    pub(super) fn mapping(&self, address: u64) -> Option<Range<u64>> {
+    pub(crate) fn mapping(&self, address: u64) -> Option<Range<u64>> {
         let text = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         text.lines().find_map(|line| {
             let (start, end) = line.split_once(' ')?.0.split_once('-')?;
@@ -154,7 +154,7 @@ fn run_for_ever(function: extern "C" fn()) -> ! {
 }
 
 /// Whether a child may be traced here: a sandbox can refuse it.
-pub(super) fn refusal() -> Option<io::Error> {
+pub(crate) fn refusal() -> Option<io::Error> {
     extern "C" fn nothing() {}
     let tried = Tracee::start(nothing).and_then(|tracee| tracee.step(0));
     match tried {
