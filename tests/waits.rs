@@ -28,32 +28,13 @@ fn start(clock: Clock, engine: Engine, frequency_hz: u32) -> Result<Recording, E
 /// One kind of wait, which lasts for [`WAIT`]. A negative number is a failure that `errno` has.
 struct Kind {
     name: &'static str,
-    /// Whether the code before the call says which one it is, and not its caller.
-    has_number: bool,
     wait: Box<dyn FnMut() -> i64 + Send>,
 }
 
 impl Kind {
     fn new<R: Into<i64>>(name: &'static str, mut wait: impl FnMut() -> R + Send + 'static) -> Self {
         let wait = Box::new(move || wait().into());
-        let has_number = true;
-        Self {
-            name,
-            has_number,
-            wait,
-        }
-    }
-
-    /// One that is made by way of `syscall()`.
-    fn by_number<R: Into<i64>>(
-        name: &'static str,
-        wait: impl FnMut() -> R + Send + 'static,
-    ) -> Self {
-        let has_number = false;
-        Self {
-            has_number,
-            ..Self::new(name, wait)
-        }
+        Self { name, wait }
     }
 
     /// Waits once; whether it was interrupted.
@@ -246,11 +227,11 @@ fn kinds() -> Vec<Kind> {
                 let end = timespec(now(libc::CLOCK_REALTIME) + WAIT);
                 libc::sem_timedwait(&mut semaphore, &end)
             }),
-            Kind::by_number("futex", move || {
+            Kind::new("futex", move || {
                 let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
                 libc::syscall(libc::SYS_futex, word, operation, 0, &timespec(WAIT))
             }),
-            Kind::by_number("semtimedop", move || {
+            Kind::new("semtimedop", move || {
                 let mut take = libc::sembuf {
                     sem_num: 0,
                     sem_op: -1,
@@ -271,7 +252,6 @@ fn kinds() -> Vec<Kind> {
 #[derive(Debug)]
 struct Waited {
     name: &'static str,
-    has_number: bool,
     /// Those that failed with `EINTR`.
     interrupted: u32,
 }
@@ -289,7 +269,6 @@ fn wait(times: u32) -> Vec<Waited> {
                 }
                 Waited {
                     name: kind.name,
-                    has_number: kind.has_number,
                     interrupted,
                 }
             })
@@ -345,12 +324,8 @@ fn child_that_waits() {
     let interrupted: u32 = waits.iter().map(|waited| waited.interrupted).sum();
     // The test's own waits can be among them.
     assert!(u64::from(interrupted) <= stats.calls_interrupted, "{stats}");
-    let with_number = waits.iter().filter(|waited| waited.has_number);
-    for Waited {
-        name, interrupted, ..
-    } in with_number
-    {
-        assert_eq!(*interrupted, 0, "{name} returned EINTR\n{stats}");
+    for Waited { name, interrupted } in waits {
+        assert_eq!(interrupted, 0, "{name} returned EINTR\n{stats}");
     }
     if clock == Clock::Wall {
         assert!(stats.calls_restarted > 20, "{stats}");

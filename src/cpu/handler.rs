@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use super::choice::QUIET;
+use super::interrupted::go_on_with;
 use super::recorder::{Counters, Owner, Recorder};
 use crate::label::mark_sampled;
-use crate::restart::{Outcome, interrupted, number_at, restart};
+use crate::restart::interrupted;
 use crate::ring::{RecordWriter, Refused, Source};
 use crate::slots::{Slot, Slots, is_before};
-use crate::sys::arch::{InterruptedCall, Registers};
+use crate::sys::arch::Registers;
 use crate::sys::clock::Clock;
 use crate::sys::perf_event::go_on;
 use crate::sys::signal::{ErrnoGuard, Tick};
@@ -71,7 +72,7 @@ pub(super) extern "C" fn on_signal(
     // SAFETY: the context is the handler's.
     if let Some(call) = unsafe { interrupted(context) } {
         // SAFETY: the same context, of a handler that was installed with all signals blocked.
-        unsafe { go_on_with(&call, context, tick, ticked) };
+        unsafe { go_on_with(&call, context, registers, tick, ticked) };
     }
     if let Some((slot, pace)) = ticked.and_then(|ticked| ticked.slot.zip(ticked.pace)) {
         pace.end(slot);
@@ -80,94 +81,14 @@ pub(super) extern "C" fn on_signal(
 
 /// What a handler has found out about a tick of the recording's.
 #[derive(Clone, Copy)]
-struct Ticked {
-    owner: &'static Owner,
-    recorder: &'static Recorder,
-    recording: u32,
-    source: Source,
-    slot: Option<&'static Slot>,
+pub(super) struct Ticked {
+    pub(super) owner: &'static Owner,
+    pub(super) recorder: &'static Recorder,
+    pub(super) recording: u32,
+    pub(super) source: Source,
+    pub(super) slot: Option<&'static Slot>,
     /// When the handler began, where that says how long it takes.
     pace: Option<Pace>,
-}
-
-/// Has a system call of the program's begin again that a tick interrupted, where that does no harm,
-/// and counts it. A program that sends the signal to itself asks for `EINTR`, too.
-///
-/// # Safety
-///
-/// As for [`restart`].
-#[cold]
-#[inline(never)]
-unsafe fn go_on_with(
-    call: &InterruptedCall,
-    context: *const libc::c_void,
-    tick: Tick,
-    ticked: Option<Ticked>,
-) {
-    let seen = match tick {
-        Tick::Look { call, .. } => call,
-        _ => None,
-    };
-    let is_ours = match ticked {
-        Some(ticked) => ticked.source != Source::Program,
-        None => matches!(tick, Tick::Look { .. }),
-    };
-    if !is_ours {
-        return;
-    }
-    let repeats = ticked.and_then(|ticked| Some(&ticked.slot?.repeats));
-    // SAFETY: by the caller's contract.
-    let outcome = unsafe {
-        restart(context, call, seen, repeats, |place| {
-            ticked?.number_of_call(place)
-        })
-    };
-    count(outcome);
-}
-
-/// How often a lane is asked for that the call's number can be found by.
-const MOST_TRIES: usize = 32;
-
-impl Ticked {
-    /// The number of the system call whose instruction is at an address.
-    fn number_of_call(&self, place: u64) -> Option<u32> {
-        let capture = &self.recorder.capture;
-        let epoch = capture.snapshot.epoch();
-        let claim = (0..MOST_TRIES).find_map(|_| {
-            let claim = capture.rack.claim(current_tid() as u32, epoch, 0).ok();
-            if claim.is_none() {
-                // Threads that have lost their CPUs in handlers hold all lanes.
-                std::thread::yield_now();
-            }
-            claim
-        })?;
-        // As where a sample is written.
-        (self.owner.recording.load(Ordering::Relaxed) == self.recording).then_some(())?;
-        // SAFETY: the claim carries the epoch that was read before it, and lives until the end of
-        // this function.
-        let snapshot = unsafe { capture.snapshot.get() }?;
-        let bench = capture.bench(&claim)?;
-        snapshot.numbers().get_or(place, || {
-            let function = snapshot.function_of(place)?;
-            let mut number = None;
-            // SAFETY: the claim is held; looking through the code returns.
-            unsafe { bench.work(|_| number = number_at(place, function)) };
-            number
-        })
-    }
-}
-
-/// Counts a system call that a tick interrupted.
-fn count(outcome: Outcome) {
-    let recorder = Owner::get().and_then(Owner::recorder);
-    let Some(counters) = recorder.and_then(|recorder| recorder.counters(0)) else {
-        return;
-    };
-    let counter = match outcome {
-        Outcome::BeginsAgain => &counters.restarted,
-        Outcome::Fails => &counters.interrupted,
-    };
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Records a tick, where something is recorded and the tick is of it: what has been found out then.

@@ -15,6 +15,7 @@ mod engine;
 mod events;
 mod guard;
 mod handler;
+mod interrupted;
 mod profiler;
 mod recorder;
 mod recording;

@@ -3,7 +3,8 @@
 use std::ffi::CStr;
 
 use super::function::Function;
-use super::number::number_at;
+use super::number::number_in;
+use super::numbers::{Number, Sought};
 use crate::process;
 use crate::restart::instruction::{Flow, MOST_BYTES, decode};
 use crate::sys::maps::Maps;
@@ -12,7 +13,7 @@ use crate::sys::modules::loaded;
 use crate::unwind::Snapshot;
 
 /// The numbers of the system calls in a function of the C library's.
-fn numbers_in(snapshot: &Snapshot, name: &CStr) -> Vec<Option<u32>> {
+fn numbers_in(snapshot: &Snapshot, name: &CStr) -> Vec<Number> {
     // SAFETY: looks a name up.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as u64;
     let Some(range) = snapshot.function_of(address) else {
@@ -27,11 +28,8 @@ fn numbers_in(snapshot: &Snapshot, name: &CStr) -> Vec<Option<u32>> {
         copy_from(place, &mut code[..left]).unwrap();
         let instruction = decode(&code[..left]).expect("an instruction");
         if instruction.flow == Flow::Syscall {
-            numbers.push(
-                function
-                    .as_mut()
-                    .and_then(|function| number_at(place, function)),
-            );
+            let number = |function| number_in(function, Sought::at_call(place));
+            numbers.push(function.as_mut().map_or(Number::Unknown, number));
         }
         place += instruction.length as u64;
     }
@@ -76,8 +74,9 @@ fn the_calls_of_the_c_library_have_their_numbers() {
     let mut found = 0;
     for (name, expected) in waits {
         let numbers = numbers_in(&snapshot, name);
-        let is_expected = |number: &Option<u32>| {
-            number.is_some_and(|number| expected.contains(&libc::c_long::from(number)))
+        let is_expected = |number: &Number| match *number {
+            Number::Known(number) => expected.contains(&libc::c_long::from(number)),
+            _ => false,
         };
         assert!(numbers.iter().all(is_expected), "{name:?}: {numbers:?}");
         found += numbers.len();
@@ -85,4 +84,14 @@ fn the_calls_of_the_c_library_have_their_numbers() {
     process::figure!("{found} system calls of {} functions", waits.len());
     // Of libraries without unwind data, or with another function that they share, none is seen.
     assert!(found > 0);
+}
+
+#[test]
+fn the_number_of_syscall_is_what_it_is_called_with() {
+    use super::instruction::RDI;
+    let maps = Maps::read().unwrap();
+    let snapshot = Snapshot::new(1, loaded([].iter(), &maps), &maps, None, &[]);
+    let numbers = numbers_in(&snapshot, c"syscall");
+    let given = Number::Given(RDI);
+    assert!(numbers.iter().all(|number| *number == given), "{numbers:?}");
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::instruction::{Effect, Flow, Instruction, MOST_BYTES, Operand, decode};
+use super::instruction::{Effect, Flow, Instruction, MOST_BYTES, Operand, RSP, decode};
 
 /// Longer functions are not looked through.
 const MOST_CODE: u64 = 64 * 1024;
@@ -23,6 +23,9 @@ pub(super) enum Value {
         from: u8,
         offset: u32,
     },
+    /// What lies so many bytes above the stack pointer, unless something has been written there
+    /// since the register took it from there.
+    Stack(i32),
     /// What it had when the function was called.
     Given,
     /// One or another.
@@ -228,9 +231,20 @@ impl Step {
                     from,
                     offset: self.offset,
                 },
+                Operand::Stack(offset) => Value::Stack(offset),
             },
             Effect::Changes(registers) if registers.has(register) => Value::Unknown,
-            _ => before,
+            _ => match before {
+                Value::Stack(_) if self.moves_sp() => Value::Unknown,
+                _ => before,
+            },
+        }
+    }
+
+    fn moves_sp(&self) -> bool {
+        match self.instruction.effect {
+            Effect::Sets { register, .. } => register == RSP,
+            Effect::Changes(registers) => registers.has(RSP),
         }
     }
 }

@@ -24,6 +24,8 @@ pub(super) enum Effect {
 pub(super) enum Operand {
     Constant(u32),
     Register(u8),
+    /// What lies so many bytes above the stack pointer.
+    Stack(i32),
 }
 
 /// Where the code goes on.
@@ -52,9 +54,10 @@ pub(super) const RAX: u8 = 0;
 const RCX: u8 = 1;
 const RDX: u8 = 2;
 const RBX: u8 = 3;
+pub(super) const RSP: u8 = 4;
 const RBP: u8 = 5;
-const RSI: u8 = 6;
-const RDI: u8 = 7;
+pub(super) const RSI: u8 = 6;
+pub(super) const RDI: u8 = 7;
 const R11: u8 = 11;
 
 impl Registers {
@@ -138,8 +141,8 @@ impl Bytes<'_> {
 struct Prefixes {
     /// 66: operands have 16 bits, or another instruction of the vector units.
     has_operand_size: bool,
-    /// 67.
-    has_address_size: bool,
+    /// 67, or 64 or 65: an address has 32 bits, or counts from the base of a segment.
+    changes_address: bool,
     /// F2 or F3, the last of them.
     repeat: Option<u8>,
     /// 40 to 4F: bits W, R, X, B.
@@ -153,9 +156,9 @@ impl Prefixes {
             let byte = *bytes.code.get(bytes.at)?;
             match byte {
                 0x66 => prefixes.has_operand_size = true,
-                0x67 => prefixes.has_address_size = true,
+                0x67 | 0x64 | 0x65 => prefixes.changes_address = true,
                 0xf2 | 0xf3 => prefixes.repeat = Some(byte),
-                0xf0 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 => {}
+                0xf0 | 0x26 | 0x2e | 0x36 | 0x3e => {}
                 0x40..=0x4f => {
                     prefixes.rex = Some(byte);
                     bytes.at += 1;
@@ -198,6 +201,9 @@ struct ModRm {
     /// The register operand, where the other one is not memory.
     other: Option<u8>,
     is_relative_to_pc: bool,
+    /// How far above the stack pointer the memory operand lies, where that is all that tells its
+    /// place.
+    above_sp: Option<i32>,
 }
 
 impl ModRm {
@@ -246,23 +252,26 @@ impl Decoder<'_> {
     fn modrm_extended(&mut self, r: u8, b: u8) -> Option<ModRm> {
         let byte = self.bytes.next()?;
         let (mode, field, rm) = (byte >> 6, byte >> 3 & 7, byte & 7);
-        let has_index = mode != 3 && rm == 4;
-        let base = match has_index {
-            true => self.bytes.next()? & 7,
-            false => rm,
+        let scaled = match mode != 3 && rm == 4 {
+            true => Some(self.bytes.next()?),
+            false => None,
         };
+        let base = scaled.unwrap_or(rm) & 7;
         let displacement = match mode {
-            0 if base == 5 => 4,
-            1 => 1,
-            2 => 4,
+            0 if base == 5 => self.bytes.next_i32()?,
+            1 => self.bytes.next_i8()?,
+            2 => self.bytes.next_i32()?,
             _ => 0,
         };
-        self.bytes.skip(displacement)?;
+        let has_index = scaled
+            .is_none_or(|scaled| scaled >> 3 & 7 != RSP || self.prefixes.extension(REX_X) != 0);
+        let is_above_sp = base | b == RSP && !has_index && !self.prefixes.changes_address;
         Some(ModRm {
             field,
             register: field | r,
             other: (mode == 3).then_some(rm | b),
             is_relative_to_pc: mode == 0 && rm == 5,
+            above_sp: is_above_sp.then_some(displacement),
         })
     }
 
@@ -301,18 +310,22 @@ impl Decoder<'_> {
         match opcode {
             // add, or, adc, sbb, and, sub, xor, cmp.
             0x00..=0x3f => self.arithmetic(opcode),
-            // push.
-            0x50..=0x57 => Some(NOTHING),
-            // pop.
-            0x58..=0x5f => changes(Registers::of(&[low])),
+            // push, pop.
+            0x50..=0x57 => changes(Registers::of(&[RSP])),
+            0x58..=0x5f => changes(Registers::of(&[low, RSP])),
             // movsxd.
             0x63 => {
                 let modrm = self.modrm()?;
                 changes(Registers::of(&[modrm.register]))
             }
             // push.
-            0x68 => self.skip_immediate().map(|()| NOTHING),
-            0x6a => self.bytes.skip(1).map(|()| NOTHING),
+            0x68 | 0x6a => {
+                match opcode {
+                    0x68 => self.skip_immediate()?,
+                    _ => self.bytes.skip(1)?,
+                }
+                changes(Registers::of(&[RSP]))
+            }
             // imul.
             0x69 | 0x6b => {
                 let modrm = self.modrm()?;
@@ -356,7 +369,10 @@ impl Decoder<'_> {
                     (0x89, Some(to)) => self.sets(to, Operand::Register(modrm.register)),
                     (0x89, None) => Some(NOTHING),
                     (_, Some(from)) => self.sets(modrm.register, Operand::Register(from)),
-                    (_, None) => changes(Registers::of(&[modrm.register])),
+                    (_, None) => match modrm.above_sp {
+                        Some(offset) => self.sets(modrm.register, Operand::Stack(offset)),
+                        None => changes(Registers::of(&[modrm.register])),
+                    },
                 }
             }
             // mov from and to a segment register.
@@ -374,7 +390,7 @@ impl Decoder<'_> {
             0x8f => {
                 let modrm = self.modrm()?;
                 (modrm.field == 0).then_some(())?;
-                changes(modrm.other_changes())
+                changes(modrm.other_changes().and(Registers::of(&[RSP])))
             }
             // nop, or xchg with rax.
             0x90 if low == RAX => Some(NOTHING),
@@ -382,8 +398,10 @@ impl Decoder<'_> {
             // cbw and its kin, cwd and its kin.
             0x98 => changes(Registers::of(&[RAX])),
             0x99 => changes(Registers::of(&[RDX])),
-            // fwait, pushf, popf, sahf.
-            0x9b..=0x9e => Some(NOTHING),
+            // fwait, sahf.
+            0x9b | 0x9e => Some(NOTHING),
+            // pushf, popf.
+            0x9c | 0x9d => changes(Registers::of(&[RSP])),
             // lahf.
             0x9f => changes(Registers::of(&[RAX])),
             // movs, cmps, stos, lods, scas.
@@ -443,9 +461,9 @@ impl Decoder<'_> {
             // enter, leave.
             0xc8 => {
                 self.bytes.skip(3)?;
-                changes(Registers::of(&[RBP]))
+                changes(Registers::of(&[RBP, RSP]))
             }
-            0xc9 => changes(Registers::of(&[RBP])),
+            0xc9 => changes(Registers::of(&[RBP, RSP])),
             // int3.
             0xcc => leads(Flow::End),
             // xlat.
@@ -497,7 +515,7 @@ impl Decoder<'_> {
                     (4, 0xff) if modrm.is_relative_to_pc => leads(Flow::End),
                     (4, 0xff) => leads(Flow::Computed),
                     // push.
-                    (6, 0xff) => Some(NOTHING),
+                    (6, 0xff) => changes(Registers::of(&[RSP])),
                     _ => None,
                 }
             }
@@ -626,7 +644,7 @@ impl Decoder<'_> {
                 changes(self.of_bytes(modrm.other_changes()))
             }
             // push and pop of segment registers.
-            0xa0 | 0xa1 | 0xa8 | 0xa9 => Some(NOTHING),
+            0xa0 | 0xa1 | 0xa8 | 0xa9 => changes(Registers::of(&[RSP])),
             // cpuid.
             0xa2 => changes(Registers::of(&[RAX, RBX, RCX, RDX])),
             // bt.
@@ -746,6 +764,7 @@ impl Decoder<'_> {
 }
 
 const REX_R: u8 = 4;
+const REX_X: u8 = 2;
 const REX_B: u8 = 1;
 /// Arithmetic operations, as opcodes have them in three bits.
 const SUB: u8 = 5;

@@ -20,7 +20,8 @@
 //!
 //! The kernel has put `EINTR` where the number was. A look at a waiting thread carries the number
 //! (`/proc/self/task/N/syscall`); else the code before the call tells, which is followed from the
-//! beginning of its function.
+//! beginning of its function. Where that was called with the number, as `syscall` is, so does the
+//! code of its caller.
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod against_libc;
@@ -34,6 +35,8 @@ mod function;
 #[cfg(target_arch = "x86_64")]
 mod instruction;
 #[cfg(target_arch = "x86_64")]
+mod linkage;
+#[cfg(target_arch = "x86_64")]
 mod number;
 mod numbers;
 mod repeats;
@@ -41,7 +44,7 @@ mod repeats;
 use std::ops::Range;
 
 use calls::{Mask, waits_with};
-pub(crate) use numbers::Numbers;
+pub(crate) use numbers::{Number, Numbers, Sought};
 pub(crate) use repeats::Repeats;
 
 use crate::sys::arch::InterruptedCall;
@@ -71,8 +74,8 @@ pub(crate) unsafe fn interrupted(context: *const libc::c_void) -> Option<Interru
 }
 
 /// Has an interrupted call begin again where that does no harm. `seen` is the call that the
-/// signal's sender saw the thread wait in; where that is another one, `number` finds the number of
-/// the call whose instruction is at an address. *Async-signal-safe* if `number` is.
+/// signal's sender saw the thread wait in; where that is another one, `number` finds the call's
+/// number. *Async-signal-safe* if `number` is.
 ///
 /// # Safety
 ///
@@ -83,10 +86,10 @@ pub(crate) unsafe fn restart(
     call: &InterruptedCall,
     seen: Option<Trace>,
     repeats: Option<&Repeats>,
-    number: impl FnOnce(u64) -> Option<u32>,
+    number: impl FnOnce() -> Option<u32>,
 ) -> Outcome {
     let seen = seen.filter(|seen| seen.is_of(call)).map(|seen| seen.number);
-    let number = seen.or_else(|| number(call.instruction()));
+    let number = seen.or_else(number);
     let Some(number) = number.filter(|&number| may_begin_again(number, call)) else {
         return Outcome::Fails;
     };
@@ -98,19 +101,45 @@ pub(crate) unsafe fn restart(
     Outcome::BeginsAgain
 }
 
-/// The number of the system call whose instruction is at an address, in the code of a
-/// function. *Async-signal-safe*; takes 12 KiB of stack.
+/// What is known of the number of a system call in the code of a function.
+/// *Async-signal-safe*; takes 12 KiB of stack.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn number_at(call: u64, function: Range<u64>) -> Option<u32> {
-    let mut function = function::Function::new(function, &copy_from)?;
-    number::number_at(call, &mut function)
+pub(crate) fn number_in(function: Range<u64>, sought: Sought) -> Number {
+    match function::Function::new(function, &copy_from) {
+        Some(mut function) => number::number_in(&mut function, sought),
+        None => Number::Unknown,
+    }
 }
 
-/// No call is found interrupted that could begin again.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn number_at(_call: u64, _function: Range<u64>) -> Option<u32> {
-    None
+/// The place of the call that returns to `return_address`, if that leads to
+/// `function`. *Async-signal-safe.*
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn call_of(function: u64, return_address: u64) -> Option<u64> {
+    linkage::call_of(function, return_address, &copy_from)
 }
+
+/// No call is found interrupted whose number would be looked for.
+#[cfg(not(target_arch = "x86_64"))]
+mod nowhere {
+    use super::*;
+
+    impl Sought {
+        pub(crate) fn at_call(place: u64) -> Self {
+            let register = 0;
+            Self { place, register }
+        }
+    }
+
+    pub(crate) fn number_in(_function: Range<u64>, _sought: Sought) -> Number {
+        Number::Unknown
+    }
+
+    pub(crate) fn call_of(_function: u64, _return_address: u64) -> Option<u64> {
+        None
+    }
+}
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use nowhere::{call_of, number_in};
 
 fn may_begin_again(number: u32, call: &InterruptedCall) -> bool {
     match waits_with(number, &call.arguments, is_socket) {

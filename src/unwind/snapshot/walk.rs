@@ -37,6 +37,14 @@ pub(crate) struct Unwound {
     pub(crate) unknown_stack: bool,
 }
 
+/// Where a function has been called.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Caller {
+    pub(crate) return_address: u64,
+    /// The stack pointer at the call, above the return address.
+    pub(crate) sp: u64,
+}
+
 impl Snapshot {
     /// Writes the call chain of a thread with these registers into `frames`, leaf first: the pc,
     /// then return addresses as they are. (A frame that a signal has interrupted has no return
@@ -63,7 +71,45 @@ impl Snapshot {
         }
     }
 
-    /// The same, looking for some registers of callers; whether others would have been needed.
+    /// The callers of the interrupted function, as far as unwind data leads: that of the function,
+    /// the caller's own, and so on. *Async-signal-safe.*
+    pub(crate) fn callers<const COUNT: usize>(
+        &self,
+        registers: Registers,
+        subject: Subject,
+        cache: &mut Cache,
+    ) -> [Option<Caller>; COUNT] {
+        let Cache {
+            evaluation,
+            last_code,
+            window,
+            ..
+        } = cache;
+        let mut frame = Frame::interrupted(registers, Wanted::FramePointer);
+        // SAFETY: the frame's registers are those of the interrupted thread.
+        let (mut stack, _) = unsafe { self.stack_of(frame.sp(), subject, window) };
+        let mut next = || {
+            let found = self.described(frame.place(), last_code)?;
+            let rule = self.rule(found.at);
+            let is_described = !matches!(rule.kind, Kind::Nothing | Kind::Signal);
+            is_described.then_some(())?;
+            let has_caller = self.step(&mut frame, rule, evaluation, &mut stack);
+            matches!(has_caller, Ok(true)).then(|| Caller {
+                return_address: frame.pc(),
+                sp: frame.sp(),
+            })
+        };
+        let mut callers = [None; COUNT];
+        for caller in &mut callers {
+            *caller = next();
+            if caller.is_none() {
+                break;
+            }
+        }
+        callers
+    }
+
+    /// Unwinds, looking for some registers of callers; whether others would have been needed.
     fn unwind_with(
         &self,
         registers: Registers,
