@@ -204,6 +204,21 @@ extern "C" fn answer_for_the_kernel(
     }
 }
 
+/// Gives the calling thread's handlers a stack that two signals fit on. Where the sandbox answers a
+/// handler's own system call, the second signal's frame stands on the first one's stack, and beside
+/// a CPU's widest registers the 8 KiB that Rust gives its threads hold one frame only.
+fn take_signals_on_a_larger_stack() {
+    const STACK: usize = 64 * 1024;
+    let alternate = libc::stack_t {
+        ss_sp: mappings::map(STACK).cast(),
+        ss_flags: 0,
+        ss_size: STACK,
+    };
+    // SAFETY: the stack is never unmapped.
+    let installed = unsafe { libc::sigaltstack(&alternate, std::ptr::null_mut()) };
+    assert_eq!(installed, 0);
+}
+
 #[test]
 #[ignore = "a child process"]
 fn child_in_a_trapping_sandbox() {
@@ -214,13 +229,17 @@ fn child_in_a_trapping_sandbox() {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
         libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
     }
+    take_signals_on_a_larger_stack();
     let recording = start(1000);
     // What the flusher calls to arm a new thread, and the handler for a signal that a program
     // sends.
     trap(libc::SYS_timer_create);
     trap(libc::SYS_gettid);
     thread::scope(|scope| {
-        scope.spawn(|| burn(Duration::from_millis(100)));
+        scope.spawn(|| {
+            take_signals_on_a_larger_stack();
+            burn(Duration::from_millis(100));
+        });
     });
     // SAFETY: a signal to this process, which has a handler for it.
     unsafe { libc::kill(libc::getpid(), libc::SIGPROF) };
