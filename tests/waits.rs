@@ -8,6 +8,7 @@ mod work;
 
 use std::io;
 use std::ptr::{null, null_mut};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -293,6 +294,20 @@ const CLOCKS: [(&str, Clock, Engine, u32); 6] = [
     ),
 ];
 
+/// Kinds that return `EINTR` where the kernel wakes a thread for a signal that another one takes,
+/// as it may for the timer of the process. The others go on waiting.
+const FAIL_WITHOUT_SIGNAL: [&str; 9] = [
+    "epoll_wait",
+    "epoll_pwait",
+    "recv",
+    "read of a socket",
+    "recvmsg",
+    "send",
+    "accept",
+    "semtimedop",
+    "sigtimedwait",
+];
+
 /// How often each kind waits under each of them.
 const WAITS: f64 = 150.0;
 
@@ -321,10 +336,11 @@ fn child_that_waits() {
         waits.len() as u32 * (WAITS * soak()) as u32,
         stats.calls_interrupted
     );
-    let interrupted: u32 = waits.iter().map(|waited| waited.interrupted).sum();
-    // The test's own waits can be among them.
-    assert!(u64::from(interrupted) <= stats.calls_interrupted, "{stats}");
     for Waited { name, interrupted } in waits {
+        if engine == Engine::ProcessTimer && FAIL_WITHOUT_SIGNAL.contains(&name) {
+            figure!("{name} returned EINTR {interrupted} times");
+            continue;
+        }
         assert_eq!(interrupted, 0, "{name} returned EINTR\n{stats}");
     }
     if clock == Clock::Wall {
@@ -333,19 +349,176 @@ fn child_that_waits() {
     recording.stop().unwrap();
 }
 
-/// A program that has a handler of its own for a signal which its threads could take is left to it:
-/// a call that the program's handler has interrupted never begins again.
+/// A handler of the program's own, for signals that the tests send.
+mod handler {
+    use std::cell::Cell;
+    use std::ptr::null_mut;
+    use std::time::Duration;
+
+    use super::burn;
+
+    thread_local! {
+        /// How often the handler has run on the thread where a system call was about to return
+        /// `EINTR`.
+        static INTERRUPTED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// How many calls of the calling thread it has interrupted.
+    pub fn interrupted() -> u32 {
+        INTERRUPTED.get()
+    }
+
+    /// Works for long enough that ticks come meanwhile.
+    extern "C" fn handle(_: libc::c_int, _: *const libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel passes a context; errno is the thread's own.
+        let (registers, errno) = unsafe {
+            let context = &*context.cast::<libc::ucontext_t>();
+            (context.uc_mcontext.gregs, *libc::__errno_location())
+        };
+        burn(Duration::from_micros(300));
+        let register = |index: libc::c_int| registers[index as usize];
+        let before = (register(libc::REG_RIP) - 2) as *const [u8; 2];
+        // SAFETY: code follows upon code.
+        let is_call = register(libc::REG_RAX) == -i64::from(libc::EINTR)
+            && unsafe { *before } == [0x0f, 0x05];
+        INTERRUPTED.set(INTERRUPTED.get() + u32::from(is_call));
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+
+    /// Handles a signal. All others are blocked meanwhile, so that those come when it returns.
+    pub fn install(signal: libc::c_int, flags: libc::c_int) {
+        // SAFETY: the handler touches what is the thread's own.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as *const () as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | flags;
+            libc::sigfillset(&mut action.sa_mask);
+            assert_eq!(libc::sigaction(signal, &action, null_mut()), 0);
+        }
+    }
+}
+
+/// Overwrites what lies below the caller's frame, as programs do between waits.
+#[inline(never)]
+fn work_on_the_stack() {
+    std::hint::black_box([0_u8; 16 << 10]);
+}
+
+/// What became of waits that signals of the program's own interrupted as well.
+#[derive(Debug)]
+struct Raced {
+    name: &'static str,
+    /// Those that the program's handler interrupted.
+    by_handler: u32,
+    /// Of them, those that did not fail with `EINTR`.
+    lost: u32,
+    /// Those that failed with `EINTR` where no handler of the program's has run.
+    added: u32,
+}
+
+/// Has each kind waited for until the program's handler has interrupted it `times` times.
+fn race(times: u32) -> Vec<Raced> {
+    let (send, threads) = mpsc::channel();
+    let waiting: Vec<_> = kinds()
+        .into_iter()
+        .map(|mut kind| {
+            let send = send.clone();
+            thread::spawn(move || {
+                // SAFETY: asks for the thread itself, which lives until it is joined.
+                send.send(unsafe { libc::pthread_self() }).unwrap();
+                let name = kind.name;
+                let (mut by_handler, mut lost, mut added) = (0, 0, 0);
+                while by_handler < times {
+                    work_on_the_stack();
+                    let before = handler::interrupted();
+                    let is_interrupted = kind.is_interrupted();
+                    let is_by_handler = handler::interrupted() != before;
+                    by_handler += u32::from(is_by_handler);
+                    lost += u32::from(is_by_handler && !is_interrupted);
+                    added += u32::from(!is_by_handler && is_interrupted);
+                }
+                Raced {
+                    name,
+                    by_handler,
+                    lost,
+                    added,
+                }
+            })
+        })
+        .collect();
+    let threads: Vec<_> = threads.iter().take(waiting.len()).collect();
+    while !waiting.iter().all(|waiting| waiting.is_finished()) {
+        for (&thread, waiting) in threads.iter().zip(&waiting) {
+            thread::sleep(Duration::from_micros(200));
+            if !waiting.is_finished() {
+                // SAFETY: the thread has not been joined.
+                unsafe { libc::pthread_kill(thread, libc::SIGALRM) };
+            }
+        }
+        for signal in [libc::SIGTERM, libc::SIGCHLD] {
+            // SAFETY: the program handles both.
+            unsafe { libc::kill(libc::getpid(), signal) };
+        }
+    }
+    let waiting = waiting.into_iter();
+    waiting.map(|waiting| waiting.join().unwrap()).collect()
+}
+
+/// How often each kind is to be interrupted by the program's own signals under each clock.
+const RACES: f64 = 20.0;
+
+/// A call that a handler of the program's has interrupted returns `EINTR` always.
 #[test]
-fn calls_of_programs_with_handlers_are_left_alone() {
+fn signals_of_the_programs_own_interrupt_its_waits() {
+    for i in 0..CLOCKS.len() {
+        let mut child = child("child_that_races");
+        succeed_and_show(child.env("SIGPROF_CLOCKS_INDEX", i.to_string()));
+    }
+}
+
+#[test]
+#[ignore = "a child process"]
+fn child_that_races() {
+    for signal in [libc::SIGALRM, libc::SIGTERM, libc::SIGCHLD] {
+        handler::install(signal, 0);
+    }
+    let index = std::env::var("SIGPROF_CLOCKS_INDEX").unwrap();
+    let (name, clock, engine, frequency_hz) = CLOCKS[index.parse::<usize>().unwrap()];
+    let recording = match start(clock, engine, frequency_hz) {
+        Ok(recording) => recording,
+        Err(error) => return skip(&error.to_string()),
+    };
+    let raced = race((RACES * soak()) as u32);
+    let stats = recording.stats();
+    let sum = |count: fn(&Raced) -> u32| raced.iter().map(count).sum::<u32>();
+    figure!(
+        "{name} at {frequency_hz} Hz: the program's handler interrupted {} calls; {} others \
+         returned EINTR, {} began again",
+        sum(|raced| raced.by_handler),
+        sum(|raced| raced.added),
+        stats.calls_restarted
+    );
+    for raced in &raced {
+        assert_eq!(raced.lost, 0, "{}: {raced:?}\n{stats}", raced.name);
+    }
+    if clock == Clock::Wall {
+        assert!(stats.calls_restarted > 0, "{stats}");
+    }
+    recording.stop().unwrap();
+}
+
+/// Where the kernel leaves no trace of a handler of the program's that has run, since that may run
+/// on the stack of sigprof's own, calls are left to it.
+#[test]
+fn calls_of_programs_with_handlers_on_alternate_stacks_are_left_alone() {
     succeed(&mut child("child_with_a_handler"));
 }
 
 #[test]
 #[ignore = "a child process"]
 fn child_with_a_handler() {
-    extern "C" fn nothing(_signal: libc::c_int) {}
-    // SAFETY: the handler does nothing.
-    unsafe { libc::signal(libc::SIGUSR1, nothing as *const () as libc::sighandler_t) };
+    handler::install(libc::SIGUSR1, libc::SA_ONSTACK);
     let recording = start(Clock::Wall, Engine::Auto, 1000).expect("nothing else records");
     wait((100.0 * soak()) as u32);
     let stats = recording.stats();

@@ -30,9 +30,10 @@ pub enum Clock {
     /// `nanosleep`: see signal(7)) would return `EINTR` in a thread that is looked at while it waits
     /// in one: once when it is seen there for the first time, and then once each time that it has
     /// woken by itself, and not more often than the frequency says. On x86_64 such a call begins
-    /// again instead, with the timeout that it was given, unless the thread could take a signal that
-    /// the program has a handler for: [`Stats::calls_interrupted`](super::Stats::calls_interrupted)
-    /// counts those that return `EINTR`.
+    /// again instead, with the timeout that it was given. Where the program has a handler for a
+    /// signal that the thread could take, that takes an alternate stack (`sigaltstack`) on which
+    /// the handler does not run. [`Stats::calls_interrupted`](super::Stats::calls_interrupted)
+    /// counts the calls that return `EINTR`.
     ///
     /// Above 1000 Hz a look stands for several periods, since the profiler's thread ticks at most
     /// so often.
@@ -68,7 +69,9 @@ pub enum Engine {
     /// come as one signal that says how many they were, so the totals are exact at any frequency.
     ThreadTimer,
     /// One POSIX timer on the process's CPU clock. Which thread a tick falls on is up to the
-    /// kernel: shares of threads are fair only in the long run.
+    /// kernel: shares of threads are fair only in the long run. A tick may wake one thread and be
+    /// taken by another: the former's `epoll_wait`, `sigtimedwait`, `semtimedop` or call of a
+    /// socket with a timeout then returns `EINTR`, of which sigprof knows nothing.
     ProcessTimer,
 }
 

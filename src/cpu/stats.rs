@@ -48,9 +48,9 @@ pub struct Stats {
     /// System calls that a tick interrupted and that began again, where the kernel would have them
     /// return `EINTR`.
     pub calls_restarted: u64,
-    /// System calls that returned `EINTR` because of a tick: those of threads that could have taken
-    /// a signal which the program handles, and those whose number the code before them does not
-    /// tell, or that cannot begin again.
+    /// System calls that returned `EINTR` when a tick had come: because a handler of the program's
+    /// may have run in them, because the code before them does not tell their number, or because
+    /// they cannot begin again.
     pub calls_interrupted: u64,
     /// What became of the process's CPU time; all zeros where elapsed time is recorded.
     pub cpu: CpuTime,

@@ -9,12 +9,10 @@
 //!
 //! # Why the program's own signals are not lost
 //!
-//! A call may begin again only if no handler of the program's has run for its `EINTR`: a program
-//! that waits until a handler has said that it may go on would wait for good. The handler of a tick
-//! cannot see whether one has: a tick that arrives while the other handler returns finds the very
-//! registers, mask and stack that it would find without. So a call begins again only where no
-//! signal that the thread could have taken in it has a handler of the program's. A program that
-//! has such handlers must bear `EINTR` from its waits anyway; sigprof counts those it adds.
+//! A call may begin again only if no handler of the program's has run for its `EINTR`, and none is
+//! about to: a program that waits until a handler has said that it may go on would wait for good
+//! ([`handlers`] says how that is known). A signal that comes later comes as if just before the
+//! call, which every program must bear. Where it cannot be known, `EINTR` stays and is counted.
 //!
 //! # How the number of a call is known
 //!
@@ -32,6 +30,7 @@ mod against_processor;
 mod calls;
 #[cfg(target_arch = "x86_64")]
 mod function;
+mod handlers;
 #[cfg(target_arch = "x86_64")]
 mod instruction;
 #[cfg(target_arch = "x86_64")]
@@ -43,13 +42,13 @@ mod repeats;
 
 use std::ops::Range;
 
-use calls::{Mask, waits_with};
+use calls::waits_with;
+use handlers::may_have_run;
 pub(crate) use numbers::{Number, Numbers, Sought};
 pub(crate) use repeats::Repeats;
 
 use crate::sys::arch::InterruptedCall;
 use crate::sys::memory::copy_from;
-use crate::sys::signal::program_handles;
 use crate::sys::system_call::{Trace, is_socket};
 
 /// What became of a system call that a tick interrupted.
@@ -88,17 +87,44 @@ pub(crate) unsafe fn restart(
     repeats: Option<&Repeats>,
     number: impl FnOnce() -> Option<u32>,
 ) -> Outcome {
-    let seen = seen.filter(|seen| seen.is_of(call)).map(|seen| seen.number);
-    let number = seen.or_else(number);
-    let Some(number) = number.filter(|&number| may_begin_again(number, call)) else {
-        return Outcome::Fails;
-    };
-    if repeats.is_some_and(|repeats| !repeats.allow(call)) {
-        return Outcome::Fails;
-    }
+    // SAFETY: by the caller's contract.
+    let number = unsafe { may_begin_again(context, call, seen, repeats, number) };
+    let context = context.cast_mut();
     // SAFETY: the context is the one that the call was read from, and the number is the call's.
-    unsafe { InterruptedCall::begin_again(context.cast_mut(), number) };
-    Outcome::BeginsAgain
+    unsafe {
+        match number {
+            Some(number) => InterruptedCall::begin_again(context, number),
+            // Not by the next tick either: it would not find what has kept this one from it.
+            None => InterruptedCall::let_fail(context),
+        }
+    }
+    match number {
+        Some(_) => Outcome::BeginsAgain,
+        None => Outcome::Fails,
+    }
+}
+
+/// The number of a call that may begin again.
+///
+/// # Safety
+///
+/// As for [`restart`].
+unsafe fn may_begin_again(
+    context: *const libc::c_void,
+    call: &InterruptedCall,
+    seen: Option<Trace>,
+    repeats: Option<&Repeats>,
+    number: impl FnOnce() -> Option<u32>,
+) -> Option<u32> {
+    let seen = seen.filter(|seen| seen.is_of(call)).map(|seen| seen.number);
+    let number = seen.or_else(number)?;
+    let mask = waits_with(number, &call.arguments, is_socket)?;
+    if repeats.is_some_and(|repeats| !repeats.allow(call)) {
+        return None;
+    }
+    // Last, because signals go on coming. SAFETY: by the caller's contract.
+    let may_have_run = unsafe { may_have_run(context, call, mask) };
+    (!may_have_run).then_some(number)
 }
 
 /// What is known of the number of a system call in the code of a function.
@@ -140,11 +166,3 @@ mod nowhere {
 }
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use nowhere::{call_of, number_in};
-
-fn may_begin_again(number: u32, call: &InterruptedCall) -> bool {
-    match waits_with(number, &call.arguments, is_socket) {
-        None => false,
-        Some(Mask::Kept) => !program_handles(call.blocked),
-        Some(Mask::Replaced) => !program_handles(0),
-    }
-}

@@ -14,8 +14,10 @@
 //! | [`memory::StackReader`] | loads from a stack that stays; a system call for each page of another |
 //! | [`perf_event::go_on`] | two system calls |
 //! | [`signal::ErrnoGuard`] | a load and a store of errno |
-//! | [`signal::program_handles`] | a system call for each signal |
+//! | [`signal::handled_by_program`] | a system call for each signal |
+//! | [`signal::pending`] | a system call |
 //! | [`signal::Tick::from_siginfo`] | reads the signal's `siginfo_t` |
+//! | [`signal_frame::handler_returned`] | reads a stack, and writes below its end; a system call |
 //! | [`stack::Stack::run`] | changes the stack pointer for a call |
 //! | [`system_call::is_socket`] | one system call |
 //! | [`thread::current_tid`] | one system call |
@@ -57,6 +59,7 @@ pub(crate) mod perf_event;
 pub(crate) mod process;
 mod protections;
 pub(crate) mod signal;
+pub(crate) mod signal_frame;
 pub(crate) mod stack;
 pub(crate) mod system_call;
 pub(crate) mod thread;

@@ -65,33 +65,65 @@ pub(crate) fn is_installed(signal: libc::c_int, handler: Handler) -> io::Result<
     Ok(action(signal)?.sa_sigaction == handler as usize)
 }
 
-/// Whether the program has a handler for a signal that is not among `blocked` (signal n is bit
-/// n - 1); one that it does not block, and no fault. sigprof's own handlers do not count.
-/// *Async-signal-safe.*
+/// Signals that the program has handlers for: signal n is bit n - 1.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Handled {
+    pub(crate) signals: u64,
+    /// Whether a handler may run on the alternate stack.
+    pub(crate) is_on_alternate_stack: bool,
+}
+
+/// The signals that are not among `blocked` (signal n is bit n - 1) and that the program has a
+/// handler for; no faults. sigprof's own handlers do not count. *Async-signal-safe.*
 ///
 /// The kernel is asked, because the C library does not tell of the signals that it keeps for itself
 /// (cancellation is one).
-pub(crate) fn program_handles(blocked: u64) -> bool {
-    (1..=SIGNALS)
-        .filter(|signal| blocked >> (signal - 1) & 1 == 0)
-        .filter(|signal| !FAULTS.contains(signal) && Some(*signal) != SETXID)
-        .any(|signal| {
-            let mut action = KernelAction::default();
-            // SAFETY: only asks for the current action, which the kernel writes as it lays it out.
-            let asked = unsafe {
-                libc::syscall(
-                    libc::SYS_rt_sigaction,
-                    signal,
-                    std::ptr::null::<KernelAction>(),
-                    &raw mut action,
-                    size_of::<u64>(),
-                )
-            };
+pub(crate) fn handled_by_program(blocked: u64) -> Handled {
+    let mut handled = Handled::default();
+    let signals = (1..=SIGNALS)
+        .filter(|signal| blocked & bit(*signal) == 0)
+        .filter(|signal| !FAULTS.contains(signal) && Some(*signal) != SETXID);
+    for signal in signals {
+        let mut action = KernelAction::default();
+        // SAFETY: only asks for the current action, which the kernel writes as it lays it out.
+        let asked = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                std::ptr::null::<KernelAction>(),
+                &raw mut action,
+                size_of::<u64>(),
+            )
+        };
+        if asked != 0 {
             // Whatever the kernel does not tell may be the program's.
-            asked != 0
-                || !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN)
-                    && !is_own(action.handler)
-        })
+            handled.signals |= bit(signal);
+            handled.is_on_alternate_stack = true;
+        } else if !matches!(action.handler, libc::SIG_DFL | libc::SIG_IGN)
+            && !is_own(action.handler)
+        {
+            handled.signals |= bit(signal);
+            handled.is_on_alternate_stack |= action.flags & libc::SA_ONSTACK as libc::c_ulong != 0;
+        }
+    }
+    handled
+}
+
+/// The signals that wait until the thread unblocks them; all where the kernel does not
+/// tell. *Async-signal-safe.*
+pub(crate) fn pending() -> u64 {
+    let mut signals = 0_u64;
+    // SAFETY: the kernel writes a set of this size.
+    let asked =
+        unsafe { libc::syscall(libc::SYS_rt_sigpending, &raw mut signals, size_of::<u64>()) };
+    match asked {
+        0 => signals,
+        _ => u64::MAX,
+    }
+}
+
+fn bit(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
 }
 
 /// With it glibc has each thread change its user, which no program waits for (`SIGSETXID`); its
@@ -106,12 +138,13 @@ const SETXID: Option<libc::c_int> = if cfg!(target_env = "gnu") {
 const SIGNALS: libc::c_int = 64;
 
 /// What the kernel says of a signal's action, with room to spare for any architecture's fields
-/// behind the first (include/linux/signal_types.h).
+/// behind these (include/linux/signal_types.h).
 #[repr(C)]
 #[derive(Default)]
 struct KernelAction {
     handler: libc::sighandler_t,
-    rest: [u64; 7],
+    flags: libc::c_ulong,
+    rest: [u64; 6],
 }
 
 /// sigprof's own handlers.

@@ -61,6 +61,13 @@ impl InterruptedCall {
     ///
     /// None is needed.
     pub(crate) unsafe fn begin_again(_context: *mut libc::c_void, _number: u32) {}
+
+    /// Never called: no call is found.
+    ///
+    /// # Safety
+    ///
+    /// None is needed.
+    pub(crate) unsafe fn let_fail(_context: *mut libc::c_void) {}
 }
 
 /// The registers as they are where this is inlined; of the general ones those that a call

@@ -117,6 +117,19 @@ impl InterruptedCall {
         gregs[libc::REG_RAX as usize] = i64::from(number);
         gregs[libc::REG_RIP as usize] -= SYSCALL.len() as i64;
     }
+
+    /// Has no later signal find the call interrupted, where the thread runs no instruction before
+    /// that comes: a call changes `rcx`, so that the program expects nothing there.
+    /// *Async-signal-safe.*
+    ///
+    /// # Safety
+    ///
+    /// [`from_ucontext`](Self::from_ucontext) found a call in this context.
+    pub(crate) unsafe fn let_fail(context: *mut libc::c_void) {
+        // SAFETY: the kernel passes a `ucontext_t` there, which is the handler's to change.
+        let gregs = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        gregs[libc::REG_RCX as usize] = 0;
+    }
 }
 
 /// What a system call returns that a signal interrupted.
