@@ -219,6 +219,16 @@ fn take_signals_on_a_larger_stack() {
     assert_eq!(installed, 0);
 }
 
+/// Blocks the signal of the ticks in the calling thread, or unblocks it.
+fn block_ticks(how: libc::c_int) {
+    // SAFETY: a set of this function's own, and no stack of signals is asked for.
+    unsafe {
+        let mut ticks: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut ticks, libc::SIGPROF);
+        libc::pthread_sigmask(how, &ticks, std::ptr::null_mut());
+    }
+}
+
 #[test]
 #[ignore = "a child process"]
 fn child_in_a_trapping_sandbox() {
@@ -230,19 +240,27 @@ fn child_in_a_trapping_sandbox() {
         libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut());
     }
     take_signals_on_a_larger_stack();
+    // SAFETY: a system call without arguments.
+    let tid = unsafe { libc::gettid() };
     let recording = start(1000);
     // What the flusher calls to arm a new thread, and the handler for a signal that a program
     // sends.
     trap(libc::SYS_timer_create);
     trap(libc::SYS_gettid);
     thread::scope(|scope| {
+        // The first tick can come with the thread's first instructions.
+        block_ticks(libc::SIG_BLOCK);
         scope.spawn(|| {
             take_signals_on_a_larger_stack();
+            block_ticks(libc::SIG_UNBLOCK);
             burn(Duration::from_millis(100));
         });
+        block_ticks(libc::SIG_UNBLOCK);
     });
-    // SAFETY: a signal to this process, which has a handler for it.
-    unsafe { libc::kill(libc::getpid(), libc::SIGPROF) };
+    // To this thread: a signal to the process is taken by any of its threads, and the test runner's
+    // first one has a small stack.
+    // SAFETY: the signal has a handler.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGPROF) };
     burn(Duration::from_millis(50));
     recording.stop().unwrap();
 }
