@@ -16,6 +16,8 @@ pub enum ErrorKind {
     InvalidData,
     /// A recording is already running; it was left untouched.
     AlreadyRunning,
+    /// The recording was stopped before; its profile went to whoever stopped it.
+    AlreadyStopped,
     /// Somebody else owns the sampling signal.
     SignalInUse,
     /// The recording is not this process's own (it was made before a `fork`).

@@ -39,7 +39,7 @@
 //!   keeps step with them is seen at the same place each time, as by any sampling profiler.
 //! - Time in a system call is the calling function's. Code without unwind data, such as a JIT
 //!   compiler's, is walked by frame pointers, or ends a stack.
-//! - `exit`, `abort` and fatal signals drop no guard, so they leave no file.
+//! - `abort`, `_exit` and signals that kill the process write no file.
 //!
 //! # Features
 //!
@@ -86,6 +86,8 @@ mod capture;
 mod slots;
 
 mod restart;
+
+mod ending;
 
 pub mod label;
 

@@ -29,7 +29,7 @@ pub(super) fn start_if_asked() -> Result<()> {
     };
     let watched = WATCHED.get_or_make(Mutex::default).map_err(no_memory)?;
     *watched.lock() = Some(Watched {
-        guard,
+        guard: guard.left_to_caller(),
         stderr: Stderr::now(),
     });
     Ok(())

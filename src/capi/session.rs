@@ -57,7 +57,7 @@ pub(super) fn start(path: &Path, profiler: Profiler) -> Result<()> {
     }
     let (started, signal) = (SystemTime::now(), profiler.signal_asked());
     *session = Some(Session {
-        guard: Guard::start_for(profiler, path)?,
+        guard: Guard::start_for(profiler, path)?.left_to_caller(),
         path: path.to_owned(),
         started,
         stderr: Stderr::now(),

@@ -3,23 +3,60 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::watch::{Watch, watch_process};
 use super::{Role, View, of};
+use crate::ending::{Ending, Unfinished};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, HeldFile, OutputFile};
+use crate::sync::Mutex;
 
-/// The process's locks are watched until this is [finished](Self::finish) or dropped, which writes
-/// who has waited for them to a file.
+/// The process's locks are watched until this is [finished](Self::finish) or dropped, or the process
+/// ends, which writes who has waited for them to a file.
 ///
 /// Bind it to a name that lives as long as what is to be watched (`let _watch = …`; a bare `_`
-/// drops at once). `std::process::exit` and a panic that aborts drop nothing, so they leave no
-/// file; a forked child writes none.
+/// drops at once), or keep it in a `static`: the return from `main` and `std::process::exit` write
+/// the files of a guard that is alive then. `abort`, `_exit` and a signal that kills write none.
+///
+/// Where a file cannot be written at the drop or at the end, a line on stderr says why;
+/// [`finish`](Self::finish) returns the error instead. A forked child writes no file.
 #[derive(Debug)]
 #[must_use = "dropping the guard ends the watch: bind it, as in `let _watch = …`"]
 pub struct Guard {
-    watch: Option<Watch>,
-    files: Vec<RoleFile>,
+    watched: Arc<FileWatch>,
+    ending: Ending,
+}
+
+/// A watch for files.
+#[derive(Debug)]
+struct FileWatch {
+    watch: Mutex<Option<Watch>>,
+    files: Mutex<Vec<RoleFile>>,
+}
+
+impl FileWatch {
+    /// Ends the watch and writes what can be written; the first error, if there is one.
+    fn write(&self) -> Result<()> {
+        drop(self.watch.lock().take());
+        let mut written = Ok(());
+        for file in &*self.files.lock() {
+            let saved = of(file.role, View::Busy, None)
+                .and_then(|profile| file.file.save(&profile, file.format));
+            written = written.and(saved);
+        }
+        written
+    }
+}
+
+impl Unfinished for FileWatch {
+    fn end(&self) {
+        if let Err(error) = self.write() {
+            // Nobody is left to return it to. `eprintln` would panic where stderr takes none.
+            let line = format!("sigprof: no contention profile was written: {error}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
 }
 
 /// Where the profile of one role is written to.
@@ -55,10 +92,12 @@ pub fn profile_to(path: impl AsRef<Path>) -> Result<Guard> {
 
 impl Guard {
     fn start(files: Vec<RoleFile>) -> Result<Self> {
-        Ok(Self {
-            watch: Some(watch_process()?),
-            files,
-        })
+        let watched = Arc::new(FileWatch {
+            watch: Mutex::new(Some(watch_process()?)),
+            files: Mutex::new(files),
+        });
+        let ending = Ending::of(watched.clone())?;
+        Ok(Self { watched, ending })
     }
 
     /// For files as an environment names them: in gperftools' text where a path does not say
@@ -72,22 +111,31 @@ impl Guard {
         Self::start(files.collect::<Result<_>>()?)
     }
 
+    /// Has the end of the process leave it alone: the caller finishes it then.
+    #[cfg(feature = "capi")]
+    pub(crate) fn left_to_caller(self) -> Self {
+        self.ending.leave_to_caller();
+        self
+    }
+
     /// Also writes who has kept others waiting, [`holders`](super::holders), to a file of its own.
     ///
     /// # Errors
     ///
     /// As of [`profile_to`], whose file is then not written.
-    pub fn and_holders_to(mut self, path: impl AsRef<Path>) -> Result<Self> {
+    pub fn and_holders_to(self, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = format_of(path)
             .and_then(|format| RoleFile::new(Role::Holder, path, format, HeldFile::unopened));
+        let mut files = self.watched.files.lock();
         match file {
-            Ok(file) => self.files.push(file),
+            Ok(file) => files.push(file),
             Err(error) => {
-                self.files.clear();
+                files.clear();
                 return Err(error);
             }
         }
+        drop(files);
         Ok(self)
     }
 
@@ -96,39 +144,19 @@ impl Guard {
     /// # Errors
     ///
     /// Where a file cannot be written: an older file of that name is then still whole. In a forked
-    /// child, which owns neither the watch nor the files.
-    pub fn finish(mut self) -> Result<()> {
-        let watch = self.watch.take();
-        if watch.as_ref().is_some_and(Watch::is_own) {
-            drop(watch);
-            return self.write();
-        }
-        let message = "a forked child does not write the files of the process that is watched";
-        Err(Error::new(ErrorKind::Unsupported, message))
-    }
-
-    /// Writes what can be written; the first error, if there is one.
-    fn write(&self) -> Result<()> {
-        let mut written = Ok(());
-        for file in &self.files {
-            let saved = of(file.role, View::Busy, None)
-                .and_then(|profile| file.file.save(&profile, file.format));
-            written = written.and(saved);
-        }
-        written
+    /// child, which owns neither the watch nor the files. While the process ends, and another thread
+    /// writes the files.
+    pub fn finish(self) -> Result<()> {
+        let _turn = self.ending.begin()?;
+        self.watched.write()
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(watch) = self.watch.take().filter(Watch::is_own) else {
-            return;
-        };
-        drop(watch);
-        if let Err(error) = self.write() {
-            // Nobody is left to return it to. `eprintln` would panic where stderr takes none.
-            let line = format!("sigprof: no contention profile was written: {error}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+        // In a forked child there is nothing to end and no file to write.
+        if let Ok(_turn) = self.ending.begin() {
+            self.watched.end();
         }
     }
 }

@@ -144,7 +144,7 @@ fn watch(has_stand_ins: bool) -> Result<Watch> {
 
 impl Watch {
     /// Whether it is this process that is watched, and not the one that it was forked from.
-    pub(super) fn is_own(&self) -> bool {
+    fn is_own(&self) -> bool {
         (COLLECTED.get()).is_some_and(|own| ptr::eq(own, self.collected))
     }
 }

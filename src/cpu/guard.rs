@@ -3,29 +3,73 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::profiler::Profiler;
 use super::recording::Recording;
+use crate::ending::{Ending, Unfinished};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, HeldFile, OutputFile};
 use crate::profile::Profile;
+use crate::sync::Mutex;
 
-/// A recording that writes its profile to a file when it is [finished](Self::finish) or dropped.
+/// A recording that writes its profile to a file when it is [finished](Self::finish) or dropped, or
+/// when the process ends.
 ///
 /// Bind it to a name that lives as long as what is to be profiled (`let _profiling = …`; a bare `_`
-/// drops at once). `std::process::exit` and a panic that aborts drop nothing, so they leave no
-/// file.
+/// drops at once), or keep it in a `static`: the return from `main` and `std::process::exit` write
+/// the file of a guard that is alive then. `abort`, `_exit` and a signal that kills write none.
+///
+/// Where the file cannot be written at the drop or at the end, a line on stderr says why;
+/// [`finish`](Self::finish) returns the error instead. A forked child writes no file.
 #[derive(Debug)]
 #[must_use = "dropping the guard ends the profile: bind it, as in `let _profiling = …`"]
 pub struct Guard {
-    recording: Option<Recording>,
+    recorded: Arc<FileRecording>,
+    ending: Ending,
+}
+
+/// What is recorded for a file.
+#[derive(Debug)]
+struct FileRecording {
+    recording: Recording,
     file: HeldFile,
     format: Format,
+    /// Held by who writes the file.
+    writing: Mutex<()>,
+}
+
+impl FileRecording {
+    fn write(&self, profile: &Profile) -> Result<()> {
+        let _writing = self.writing.lock();
+        self.file.save(profile, self.format)
+    }
+}
+
+impl Unfinished for FileRecording {
+    fn end(&self) {
+        let written = self.recording.stop();
+        if let Err(error) = written.and_then(|profile| self.write(&profile)) {
+            // Nobody is left to return it to, and a profile that is missing without a word is worse
+            // than a line. `eprintln` would panic where stderr takes none.
+            let line = format!("sigprof: no profile was written: {error}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+    }
 }
 
 impl Guard {
     /// Starts `profiler` for a file of this format at `path`, which is tried first.
     pub(crate) fn start(profiler: Profiler, path: &Path, format: Format) -> Result<Self> {
+        Self::start_with(profiler, path, format, HeldFile::unopened)
+    }
+
+    fn start_with(
+        profiler: Profiler,
+        path: &Path,
+        format: Format,
+        hold: impl FnOnce(std::path::PathBuf) -> HeldFile,
+    ) -> Result<Self> {
         if !format.holds_cpu_time() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -39,11 +83,14 @@ impl Guard {
         OutputFile::probe(path)?;
         // The program may change its directory, and the file belongs where it was tried.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Ok(Self {
-            recording: Some(profiler.start()?),
-            file: HeldFile::unopened(path),
+        let recorded = Arc::new(FileRecording {
+            recording: profiler.start()?,
+            file: hold(path),
             format,
-        })
+            writing: Mutex::default(),
+        });
+        let ending = Ending::of(recorded.clone())?;
+        Ok(Self { recorded, ending })
     }
 
     /// As [`start`](Self::start), for gperftools' CPU file where the path does not say another
@@ -58,20 +105,19 @@ impl Guard {
             true => profiler,
             false => profiler.symbolize(false),
         };
-        let mut guard = Self::start(profiler, path, format)?;
-        guard.file = HeldFile::new(guard.file.path().to_owned());
-        Ok(guard)
+        Self::start_with(profiler, path, format, HeldFile::new)
+    }
+
+    /// Has the end of the process leave it alone: the caller finishes it then.
+    #[cfg(feature = "capi")]
+    pub(crate) fn left_to_caller(self) -> Self {
+        self.ending.leave_to_caller();
+        self
     }
 
     /// The recording, to take a snapshot of or ask for its figures.
-    ///
-    /// # Panics
-    ///
-    /// Never: only [`finish`](Self::finish), which takes the guard, ends it.
     pub fn recording(&self) -> &Recording {
-        self.recording
-            .as_ref()
-            .expect("the recording is taken by `finish` and `drop` only")
+        &self.recorded.recording
     }
 
     /// Writes the profile so far to the file, and goes on recording: no tick is lost. A pipe or a
@@ -82,11 +128,17 @@ impl Guard {
     /// Where the file cannot be written: an older file of that name is then still whole. In a
     /// forked child, which owns neither the recording nor the file.
     pub fn flush(&self) -> Result<()> {
-        if OutputFile::is_direct(self.file.path()) {
+        let recorded = &self.recorded;
+        if OutputFile::is_direct(recorded.file.path()) {
             return Ok(());
         }
-        let profile = self.recording().snapshot()?;
-        self.file.save(&profile, self.format)
+        let profile = recorded.recording.snapshot()?;
+        // Where the end of the process has come before, the file is the whole profile's.
+        let _writing = recorded.writing.lock();
+        match recorded.recording.is_stopped() {
+            true => Ok(()),
+            false => recorded.file.save(&profile, recorded.format),
+        }
     }
 
     /// Stops, writes the file, and returns the profile that was written.
@@ -94,20 +146,19 @@ impl Guard {
     /// # Errors
     ///
     /// Where the file cannot be written: an older file of that name is then still whole. In a
-    /// forked child, which owns neither the recording nor the file.
+    /// forked child, which owns neither the recording nor the file. While the process ends, and
+    /// another thread writes the file.
     pub fn finish(self) -> Result<Profile> {
         self.finish_with(Vec::new())
     }
 
     /// The same, with these comments in the profile.
-    fn finish_with(mut self, comments: Vec<String>) -> Result<Profile> {
-        let recording = self
-            .recording
-            .take()
-            .expect("`finish` takes the guard, so it runs once");
-        let mut profile = recording.stop()?;
+    fn finish_with(self, comments: Vec<String>) -> Result<Profile> {
+        let recorded = &self.recorded;
+        let _turn = self.ending.begin()?;
+        let mut profile = recorded.recording.stop()?;
         profile.comments.extend(comments);
-        self.file.save(&profile, self.format)?;
+        recorded.write(&profile)?;
         Ok(profile)
     }
 
@@ -116,7 +167,7 @@ impl Guard {
     /// says so. The profile gets these comments.
     #[cfg(feature = "capi")]
     pub(crate) fn finish_and_measure(self, comments: Vec<String>) -> Result<(u64, Option<String>)> {
-        let (path, format) = (self.file.path().to_owned(), self.format);
+        let (path, format) = (self.recorded.file.path().to_owned(), self.recorded.format);
         let profile = self.finish_with(comments)?;
         let bytes = match format {
             Format::CpuProfile => profile.cpu_profile_size_before_text()? as u64,
@@ -129,21 +180,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(recording) = self.recording.take() else {
-            return;
-        };
         // In a forked child there is nothing to stop and no file to write.
-        if !recording.is_own() {
-            return;
-        }
-        let written = recording
-            .stop()
-            .and_then(|profile| self.file.save(&profile, self.format));
-        if let Err(error) = written {
-            // Nobody is left to return it to, and a profile that is missing without a word is worse
-            // than a line. `eprintln` would panic where stderr takes none.
-            let line = format!("sigprof: no profile was written: {error}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+        if let Ok(_turn) = self.ending.begin() {
+            self.recorded.end();
         }
     }
 }

@@ -246,7 +246,7 @@ impl Recording {
     ///
     /// In a forked child, and after [`stop`](Self::stop).
     pub fn snapshot(&self) -> Result<Profile> {
-        if self.shared.is_stopped.load(Ordering::Acquire) {
+        if self.is_stopped() {
             return Err(already_stopped());
         }
         self.check_owner()?;
@@ -291,7 +291,7 @@ impl Recording {
 
     /// Ends the recording, for the program.
     fn end(&self) -> Result<()> {
-        if self.shared.is_stopped.load(Ordering::Acquire) {
+        if self.is_stopped() {
             return Err(already_stopped());
         }
         self.check_owner()?;
@@ -363,9 +363,12 @@ impl Recording {
         ))
     }
 
-    pub(super) fn is_own(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.shared.is_stopped.load(Ordering::Acquire)
-            || self.owner.holder.load(Ordering::Acquire) == self.number
+    }
+
+    fn is_own(&self) -> bool {
+        self.is_stopped() || self.owner.holder.load(Ordering::Acquire) == self.number
     }
 
     /// Names for the addresses, where that was asked for.
@@ -452,7 +455,7 @@ fn no_thread() -> Error {
 
 fn already_stopped() -> Error {
     Error::new(
-        ErrorKind::InvalidInput,
+        ErrorKind::AlreadyStopped,
         "this recording has been stopped before; its profile went to whoever stopped it",
     )
 }

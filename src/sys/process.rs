@@ -165,7 +165,6 @@ pub(crate) fn file_of_stderr() -> Option<FileId> {
 
 /// Has `f` called when the process ends by `exit`, or by the return of `main`: before what was
 /// asked for earlier, as `atexit` has it.
-#[cfg(feature = "capi")]
 pub(crate) fn at_exit(f: extern "C" fn()) {
     // SAFETY: a function of a library that is never unloaded. Where there is no memory for it,
     // nothing is called.

@@ -7,7 +7,7 @@ use sigprof::{ErrorKind, Profile, contention};
 
 use crate::below::sums_below;
 use crate::locks::contend;
-use crate::process::{child, succeed};
+use crate::process::{child, output, succeed};
 
 #[test]
 fn a_guard_writes_who_waited_and_who_held() {
@@ -73,6 +73,33 @@ fn a_forked_child_writes_no_file() {
     assert_eq!(status, 0);
     drop(guard);
     assert!(file.exists());
+}
+
+#[test]
+#[ignore = "a child process"]
+fn exits_with_a_guard() {
+    let guard = contention::profile_to("waits.pb.gz").unwrap();
+    let guard = guard.and_holders_to("holders.pb.gz").unwrap();
+    contention::set_sample_interval(Duration::from_nanos(1));
+    contend(&Mutex::new(()), 3);
+    std::mem::forget(guard);
+    std::process::exit(7);
+}
+
+#[test]
+fn the_files_of_a_guard_that_is_not_dropped_are_written_at_the_exit() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = child("guards::exits_with_a_guard");
+    let output = output(command.current_dir(directory.path())).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    for (name, function) in [
+        ("waits.pb.gz", "waits_for_lock"),
+        ("holders.pb.gz", "holds_lock"),
+    ] {
+        let profile = Profile::open(directory.path().join(name)).unwrap();
+        let [count, _] = sums_below(&profile, function);
+        assert_eq!(count, 3, "{}", profile.top(30));
+    }
 }
 
 #[test]
