@@ -39,7 +39,8 @@
 //!   keeps step with them is seen at the same place each time, as by any sampling profiler.
 //! - Time in a system call is the calling function's. Code without unwind data, such as a JIT
 //!   compiler's, is walked by frame pointers, or ends a stack.
-//! - `abort`, `_exit` and signals that kill the process write no file.
+//! - `abort` and `_exit` write no file; signals that end the process do where
+//!   [`cpu::Guard::write_on`] has asked for it.
 //!
 //! # Features
 //!

@@ -12,12 +12,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Format, HeldFile, OutputFile};
 use crate::sync::Mutex;
 
-/// The process's locks are watched until this is [finished](Self::finish) or dropped, or the process
-/// ends, which writes who has waited for them to a file.
+/// The process's locks are watched until this is [finished](Self::finish) or dropped, or the
+/// process ends, which writes who has waited for them to a file.
 ///
 /// Bind it to a name that lives as long as what is to be watched (`let _watch = …`; a bare `_`
 /// drops at once), or keep it in a `static`: the return from `main` and `std::process::exit` write
-/// the files of a guard that is alive then. `abort`, `_exit` and a signal that kills write none.
+/// the files of a guard that is alive then, and a signal that ends the process does where
+/// [`write_on`](Self::write_on) has asked for that. `abort` and `_exit` write none.
 ///
 /// Where a file cannot be written at the drop or at the end, a line on stderr says why;
 /// [`finish`](Self::finish) returns the error instead. A forked child writes no file.
@@ -36,9 +37,8 @@ struct FileWatch {
 }
 
 impl FileWatch {
-    /// Ends the watch and writes what can be written; the first error, if there is one.
+    /// Writes what can be written; the first error, if there is one.
     fn write(&self) -> Result<()> {
-        drop(self.watch.lock().take());
         let mut written = Ok(());
         for file in &*self.files.lock() {
             let saved = of(file.role, View::Busy, None)
@@ -49,13 +49,29 @@ impl FileWatch {
     }
 }
 
+impl FileWatch {
+    /// Ends the watch and writes the files.
+    fn finish(&self) -> Result<()> {
+        drop(self.watch.lock().take());
+        self.write()
+    }
+}
+
 impl Unfinished for FileWatch {
     fn end(&self) {
-        if let Err(error) = self.write() {
-            // Nobody is left to return it to. `eprintln` would panic where stderr takes none.
-            let line = format!("sigprof: no contention profile was written: {error}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        }
+        say_if_not_written(self.finish());
+    }
+
+    fn flush(&self) {
+        say_if_not_written(self.write());
+    }
+}
+
+fn say_if_not_written(written: Result<()>) {
+    if let Err(error) = written {
+        // Nobody is left to return it to. `eprintln` would panic where stderr takes none.
+        let line = format!("sigprof: no contention profile was written: {error}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 
@@ -139,16 +155,27 @@ impl Guard {
         Ok(self)
     }
 
+    /// Also writes the files where one of these signals is about to end the process, as
+    /// [`cpu::Guard::write_on`](crate::cpu::Guard::write_on) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of that.
+    pub fn write_on(self, signals: &[i32]) -> Result<Self> {
+        self.ending.write_on(signals)?;
+        Ok(self)
+    }
+
     /// Ends the watch and writes the files.
     ///
     /// # Errors
     ///
     /// Where a file cannot be written: an older file of that name is then still whole. In a forked
-    /// child, which owns neither the watch nor the files. While the process ends, and another thread
-    /// writes the files.
+    /// child, which owns neither the watch nor the files. While the process ends, and another
+    /// thread writes the files.
     pub fn finish(self) -> Result<()> {
         let _turn = self.ending.begin()?;
-        self.watched.write()
+        self.watched.finish()
     }
 }
 

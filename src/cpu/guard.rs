@@ -18,7 +18,8 @@ use crate::sync::Mutex;
 ///
 /// Bind it to a name that lives as long as what is to be profiled (`let _profiling = …`; a bare `_`
 /// drops at once), or keep it in a `static`: the return from `main` and `std::process::exit` write
-/// the file of a guard that is alive then. `abort`, `_exit` and a signal that kills write none.
+/// the file of a guard that is alive then, and a signal that ends the process does where
+/// [`write_on`](Self::write_on) has asked for that. `abort` and `_exit` write none.
 ///
 /// Where the file cannot be written at the drop or at the end, a line on stderr says why;
 /// [`finish`](Self::finish) returns the error instead. A forked child writes no file.
@@ -40,6 +41,20 @@ struct FileRecording {
 }
 
 impl FileRecording {
+    /// Writes the profile so far. A pipe or a device is written to once, at the end.
+    fn flush(&self) -> Result<()> {
+        if OutputFile::is_direct(self.file.path()) {
+            return Ok(());
+        }
+        let profile = self.recording.snapshot()?;
+        // Where the end of the process has come before, the file is the whole profile's.
+        let _writing = self.writing.lock();
+        match self.recording.is_stopped() {
+            true => Ok(()),
+            false => self.file.save(&profile, self.format),
+        }
+    }
+
     fn write(&self, profile: &Profile) -> Result<()> {
         let _writing = self.writing.lock();
         self.file.save(profile, self.format)
@@ -48,13 +63,22 @@ impl FileRecording {
 
 impl Unfinished for FileRecording {
     fn end(&self) {
-        let written = self.recording.stop();
-        if let Err(error) = written.and_then(|profile| self.write(&profile)) {
-            // Nobody is left to return it to, and a profile that is missing without a word is worse
-            // than a line. `eprintln` would panic where stderr takes none.
-            let line = format!("sigprof: no profile was written: {error}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        }
+        let stopped = self.recording.stop();
+        say_if_not_written(stopped.and_then(|profile| self.write(&profile)));
+    }
+
+    fn flush(&self) {
+        say_if_not_written(self.flush());
+    }
+}
+
+/// For an error that nobody is left to return to: a profile that is missing without a word is worse
+/// than a line.
+fn say_if_not_written(written: Result<()>) {
+    if let Err(error) = written {
+        // `eprintln` would panic where stderr takes none.
+        let line = format!("sigprof: no profile was written: {error}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 
@@ -128,17 +152,41 @@ impl Guard {
     /// Where the file cannot be written: an older file of that name is then still whole. In a
     /// forked child, which owns neither the recording nor the file.
     pub fn flush(&self) -> Result<()> {
-        let recorded = &self.recorded;
-        if OutputFile::is_direct(recorded.file.path()) {
-            return Ok(());
-        }
-        let profile = recorded.recording.snapshot()?;
-        // Where the end of the process has come before, the file is the whole profile's.
-        let _writing = recorded.writing.lock();
-        match recorded.recording.is_stopped() {
-            true => Ok(()),
-            false => recorded.file.save(&profile, recorded.format),
-        }
+        self.recorded.flush()
+    }
+
+    /// Also writes the file where one of these signals is about to end the process: an ordinary
+    /// thread (`sigprof-signal`) does so, and then the signal takes its course, so that whoever
+    /// waits for the process sees the same end.
+    ///
+    /// ```no_run
+    /// fn main() -> sigprof::Result<()> {
+    ///     const SIGINT: i32 = 2; // as libc has them
+    ///     const SIGTERM: i32 = 15;
+    ///     let _profiling = sigprof::profile_to("cpu.pb.gz")?.write_on(&[SIGINT, SIGTERM])?;
+    ///     loop {
+    ///         // … until Ctrl-C …
+    /// #       break Ok(());
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// A second delivery ends the process without the file where the first has been written for
+    /// more than 2 seconds. A signal that the program ignores stays ignored, and one that the
+    /// program has a handler for (its own, or a library's, before or after this call) is the
+    /// program's: that handler is called at once, and the file is written [so far](Self::flush)
+    /// beside it. A forked child ends by the signal as ever.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for a signal that ends no process by default, or
+    /// whose end cannot be put off (a fault's, `SIGABRT`, `SIGKILL`);
+    /// [`SignalInUse`](ErrorKind::SignalInUse) for the profiler's own signal;
+    /// [`Os`](ErrorKind::Os) where the system gives no thread. The guard is dropped then, which
+    /// writes the file.
+    pub fn write_on(self, signals: &[i32]) -> Result<Self> {
+        self.ending.write_on(signals)?;
+        Ok(self)
     }
 
     /// Stops, writes the file, and returns the profile that was written.

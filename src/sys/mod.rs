@@ -10,6 +10,9 @@
 //! | [`arch::Registers::from_ucontext`] | reads the interrupted registers |
 //! | [`arch::InterruptedCall`] | reads and changes the interrupted registers; a system call |
 //! | [`clock::Clock::now_ns`] | a system call for CPU clocks, none for the others as a rule |
+//! | [`disposition::Disposition::of`], `set` | a system call |
+//! | [`disposition::Disposition::call`] | calls a handler of the program's |
+//! | [`disposition::send_to_process`] | two system calls |
 //! | [`futex::Futex::wake_once`] | one system call at most |
 //! | [`memory::StackReader`] | loads from a stack that stays; a system call for each page of another |
 //! | [`perf_event::go_on`] | two system calls |
@@ -33,6 +36,7 @@ pub(crate) mod brief_file;
 pub(crate) mod clock;
 pub(crate) mod context;
 pub(crate) mod debug_frame;
+pub(crate) mod disposition;
 mod dynamic;
 pub(crate) mod eh_frame_hdr;
 pub(crate) mod elf;

@@ -151,7 +151,7 @@ struct KernelAction {
 static OWN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
 /// Notes a handler as sigprof's own.
-fn note_own(handler: usize) {
+pub(super) fn note_own(handler: usize) {
     for own in &OWN {
         let before = own.compare_exchange(0, handler, Ordering::Relaxed, Ordering::Relaxed);
         if before.is_ok() || before == Err(handler) {
@@ -160,8 +160,9 @@ fn note_own(handler: usize) {
     }
 }
 
-fn is_own(handler: usize) -> bool {
-    OWN.iter().any(|own| own.load(Ordering::Relaxed) == handler)
+/// Whether a handler is sigprof's own.
+pub(crate) fn is_own(handler: usize) -> bool {
+    handler != libc::SIG_DFL && OWN.iter().any(|own| own.load(Ordering::Relaxed) == handler)
 }
 
 /// Whether nobody has asked for a signal to be handled or ignored.

@@ -1,5 +1,7 @@
 //! Guards that write files at their end.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -87,18 +89,40 @@ fn exits_with_a_guard() {
 }
 
 #[test]
-fn the_files_of_a_guard_that_is_not_dropped_are_written_at_the_exit() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut command = child("guards::exits_with_a_guard");
-    let output = output(command.current_dir(directory.path())).unwrap();
-    assert_eq!(output.status.code(), Some(7), "{output:?}");
-    for (name, function) in [
-        ("waits.pb.gz", "waits_for_lock"),
-        ("holders.pb.gz", "holds_lock"),
-    ] {
-        let profile = Profile::open(directory.path().join(name)).unwrap();
-        let [count, _] = sums_below(&profile, function);
-        assert_eq!(count, 3, "{}", profile.top(30));
+#[ignore = "a child process"]
+fn is_ended_with_a_guard() {
+    let guard = contention::profile_to("waits.pb.gz").unwrap();
+    let guard = guard.and_holders_to("holders.pb.gz").unwrap();
+    let _guard = guard.write_on(&[libc::SIGTERM]).unwrap();
+    contend(&Mutex::new(()), 3);
+    // SAFETY: a signal to the calling thread.
+    unsafe { libc::raise(libc::SIGTERM) };
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn the_files_of_a_guard_that_is_not_dropped_are_written_at_the_end() {
+    type IsEnd = fn(ExitStatus) -> bool;
+    let ends: [(_, IsEnd); 2] = [
+        ("guards::exits_with_a_guard", |end| end.code() == Some(7)),
+        ("guards::is_ended_with_a_guard", |end| {
+            end.signal() == Some(libc::SIGTERM)
+        }),
+    ];
+    for (test, is_end) in ends {
+        let directory = tempfile::tempdir().unwrap();
+        let output = output(child(test).current_dir(directory.path())).unwrap();
+        assert!(is_end(output.status), "{output:?}");
+        for (name, function) in [
+            ("waits.pb.gz", "waits_for_lock"),
+            ("holders.pb.gz", "holds_lock"),
+        ] {
+            let profile = Profile::open(directory.path().join(name)).unwrap();
+            let [count, _] = sums_below(&profile, function);
+            assert_eq!(count, 3, "{}", profile.top(30));
+        }
     }
 }
 
