@@ -51,6 +51,7 @@ pub(super) struct Audit {
     pub(super) filtered: Duration,
     pub(super) unsampled: Duration,
     pub(super) kernel: Duration,
+    pub(super) kernel_workers: Duration,
     pub(super) unseen: Vec<Unseen>,
     /// What the clocks' ticks in stacks stand for, of the time that they are periods of: a
     /// fraction.
@@ -68,15 +69,25 @@ impl Audit {
         let mut accounts: Vec<(u32, Account)> = accounts.collect();
         accounts.sort_unstable_by_key(|&(serial, _)| serial);
         let ns = |ticks: u64| ticks.saturating_mul(books.period_ns);
-        let room_ns = books
-            .cpu_ns
-            .saturating_sub(ns(books.lost) + ns(books.filtered));
-        let in_stacks_ns = ns(books.ticks).min(room_ns);
         let mut ledger = Ledger {
             period_ns: books.period_ns,
-            left_ns: room_ns - in_stacks_ns,
+            left_ns: books
+                .cpu_ns
+                .saturating_sub(ns(books.lost) + ns(books.filtered)),
             unseen: Vec::new(),
         };
+        // By their own clocks, and exact: ticks stand for what these leave.
+        let mut kernel_workers_ns = 0;
+        if books.is_by_thread {
+            for (serial, account) in &accounts {
+                if let Some(worker) = account.worker {
+                    kernel_workers_ns += ledger.take(worker.frame(), *serial, account.total_ns());
+                }
+            }
+            accounts.retain(|(_, account)| account.worker.is_none());
+        }
+        let in_stacks_ns = ns(books.ticks).min(ledger.left_ns);
+        ledger.left_ns -= in_stacks_ns;
 
         let mut lost = books.lost;
         for &(serial, account) in &accounts {
@@ -118,6 +129,7 @@ impl Audit {
             filtered: Duration::from_nanos(ns(books.filtered)),
             unsampled: Duration::from_nanos(unsampled_ns),
             kernel: Duration::from_nanos(kernel_ns),
+            kernel_workers: Duration::from_nanos(kernel_workers_ns),
             unseen: ledger.into_unseen(),
         }
     }
@@ -178,6 +190,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::thread::Worker;
 
     const PERIOD: u64 = 1_000_000;
 
@@ -250,6 +263,33 @@ mod tests {
         let audit = Audit::of(books, accounts.into_iter(), Account::default());
         assert_eq!(audit.kernel, Duration::from_nanos(6 * PERIOD));
         assert_eq!(audit.unsampled, Duration::ZERO);
+    }
+
+    #[test]
+    fn the_time_of_the_kernels_workers_is_theirs_by_their_clocks() {
+        let mut worker = thread(3 * PERIOD, 17 * PERIOD, 0, 0);
+        worker.worker = Some(Worker::IoUring);
+        // Rounded up by a period: what the clocks of workers say is not rounded.
+        let accounts = [(1, thread(76 * PERIOD, 0, 73, 4)), (2, worker)];
+        let books = Books {
+            ticks: 77,
+            ..books()
+        };
+        let audit = Audit::of(books, accounts.into_iter(), Account::default());
+        assert_eq!(audit.kernel_workers, Duration::from_nanos(20 * PERIOD));
+        assert_eq!(audit.in_stacks, Duration::from_nanos(76 * PERIOD));
+        assert_eq!(audit.unsampled, Duration::ZERO);
+        let of_worker: Vec<&Unseen> = audit.unseen.iter().filter(|u| u.thread == 2).collect();
+        assert_eq!(of_worker.len(), 1);
+        assert_eq!(of_worker[0].why, "[kernel: io_uring worker]");
+        assert_eq!(of_worker[0].weight.count, 20);
+        // One timer ticks for all threads, and for workers by ticks that fall on others.
+        let books = Books {
+            is_by_thread: false,
+            ..books
+        };
+        let audit = Audit::of(books, accounts.into_iter(), Account::default());
+        assert_eq!(audit.kernel_workers, Duration::ZERO);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::watched::Run;
 use crate::sys::clock::Clock;
-use crate::sys::thread::{identity, scheduled};
+use crate::sys::thread::{Identity, Worker, identity, scheduled};
 
 /// What a thread does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -14,6 +14,8 @@ pub(super) enum Sight {
     Waiting(Run),
     /// It does not run, and blocks the signal.
     Deaf,
+    /// It is one of the kernel's own, which no signal reaches.
+    Worker(Worker),
     Gone,
 }
 
@@ -26,6 +28,10 @@ pub(super) fn see(tid: i32, signal: libc::c_int) -> Sight {
     // more than once.
     let scheduled = scheduled(tid);
     match identity(tid) {
+        Some(Identity {
+            worker: Some(worker),
+            ..
+        }) => Sight::Worker(worker),
         Some(seen) if seen.blocks(signal) => Sight::Deaf,
         Some(seen) if seen.is_running => Sight::Running,
         Some(_) => Sight::Waiting(Run { cpu_ns, scheduled }),

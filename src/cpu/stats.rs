@@ -101,16 +101,23 @@ pub struct CpuTime {
     pub unsampled: Duration,
     /// In the frame `[kernel]`: time in the kernel, where the clocks see user time alone.
     pub kernel: Duration,
+    /// In the frames `[kernel: io_uring worker]` and `[kernel: worker]`, under the names of threads
+    /// that work in the kernel for the process and run none of its code: io_uring's, those that
+    /// poll a submission queue among them, and vhost's. No clock interrupts them; this is by their
+    /// own CPU clocks.
+    pub kernel_workers: Duration,
     /// Dropped by the program's filter, and in no frame.
     pub filtered: Duration,
 }
 
 impl CpuTime {
-    /// The part of the total that is in stacks, from 0 to 1.
+    /// The part of the total that is in stacks, from 0 to 1. The kernel's workers count as if they
+    /// had some: it is known what they do.
     pub fn coverage(&self) -> f64 {
+        let told = self.in_stacks + self.kernel_workers;
         match self.total.as_secs_f64() {
             0.0 => 1.0,
-            total => (self.in_stacks.as_secs_f64() / total).min(1.0),
+            total => (told.as_secs_f64() / total).min(1.0),
         }
     }
 }
@@ -126,6 +133,9 @@ pub struct WallTime {
     pub in_stacks: Duration,
     /// Time in the frame `[unsampled]`, for which no stack was found.
     pub unsampled: Duration,
+    /// Time in the frames `[kernel: io_uring worker]` and `[kernel: worker]`: of threads that work
+    /// in the kernel for the process, and run none of its code.
+    pub kernel_workers: Duration,
     /// Time of threads that the program's filter dropped, in no frame.
     pub filtered: Duration,
     /// Signals that were sent to look at a thread.
@@ -142,6 +152,7 @@ impl From<&Audit> for CpuTime {
             lost: audit.lost,
             unsampled: audit.unsampled,
             kernel: audit.kernel,
+            kernel_workers: audit.kernel_workers,
             filtered: audit.filtered,
         }
     }
@@ -351,6 +362,10 @@ impl fmt::Display for CpuTime {
             self.coverage() * 100.0,
             self.total.as_secs_f64()
         )?;
+        if !self.kernel_workers.is_zero() {
+            let workers_ms = self.kernel_workers.as_secs_f64() * 1e3;
+            write!(f, " ({workers_ms:.1} ms of it the kernel's workers)")?;
+        }
         for (time, what) in [
             (self.lost, "[lost]"),
             (self.unsampled, "[unsampled]"),
@@ -375,6 +390,10 @@ impl fmt::Display for WallTime {
             self.in_stacks.as_secs_f64(),
             self.unsampled.as_secs_f64() * 1e3
         )?;
+        if !self.kernel_workers.is_zero() {
+            let workers = self.kernel_workers.as_secs_f64();
+            write!(f, ", {workers:.2} s the kernel's workers")?;
+        }
         if !self.filtered.is_zero() {
             write!(f, ", {:.1} ms filtered", self.filtered.as_secs_f64() * 1e3)?;
         }

@@ -60,6 +60,17 @@ enum Checks {
     Last,
 }
 
+/// The time in the frame `[unsampled]`, and that in the frames of the kernel's own threads.
+pub(super) fn unsampled_and_workers(unseen: &[Unseen]) -> (Duration, Duration) {
+    let sum = |is_unsampled| {
+        let meant = unseen
+            .iter()
+            .filter(|u| (u.why == UNSAMPLED) == is_unsampled);
+        meant.map(|u| Duration::from_nanos(u.weight.ns)).sum()
+    };
+    (sum(true), sum(false))
+}
+
 /// All threads of the process but the profiler's own, by elapsed time.
 #[derive(Debug)]
 pub(super) struct Wall {
@@ -138,7 +149,10 @@ impl Wall {
                         let carried =
                             random_part(self.arming.rate.period, serial, Purpose::Carried);
                         let carried_ns = carried.as_nanos() as u64 - 1;
-                        let watched = Watched::new(tid, slot, since_ns, carried_ns);
+                        let mut watched = Watched::new(tid, slot, since_ns, carried_ns);
+                        if let Some(worker) = threads.worker(tid) {
+                            watched.standing = Standing::InKernel(worker);
+                        }
                         self.watched.insert(serial, watched);
                         self.threads += 1;
                     }
@@ -314,7 +328,7 @@ impl Wall {
                         self.put(table, place, weight);
                     }
                 }
-                Standing::AtRest { .. } => {}
+                Standing::AtRest { .. } | Standing::InKernel(_) => {}
             }
         }
         self.watched = watched;
@@ -328,6 +342,11 @@ impl Wall {
         let (tid, slot) = (watched.tid, watched.slot);
         // What a look may lead to is kept under the thread's name.
         threads.expect_sample(serial);
+        // Of a thread that runs, its state is not looked at.
+        if let Some(worker) = threads.worker(tid) {
+            watched.standing = Standing::InKernel(worker);
+            return;
+        }
         let (state, before) = match see(tid, self.arming.quiet) {
             Sight::Running => (State::Running, Run::default()),
             Sight::Waiting(run) => (State::Waiting, run),
@@ -337,6 +356,11 @@ impl Wall {
                     threads.note_blocking(serial);
                 }
                 return watched.miss(now_ns);
+            }
+            Sight::Worker(worker) => {
+                threads.leave_to_kernel(tid, worker);
+                watched.standing = Standing::InKernel(worker);
+                return;
             }
             Sight::Gone => return watched.miss(now_ns),
         };
@@ -384,7 +408,7 @@ impl Wall {
         self.stopped_ns = Some(now_ns);
     }
 
-    /// Time that no look has found a stack for.
+    /// Time that no look has found a stack for, and that of the kernel's own threads.
     pub(super) fn unseen(&self) -> Vec<Unseen> {
         let (now_ns, period_ns) = (self.ns(Instant::now()), self.period_ns());
         let owed = |watched: &Watched| match watched.standing {
@@ -394,7 +418,10 @@ impl Wall {
         };
         let mut unseen: Vec<Unseen> = (self.watched.iter().chain(&self.gone))
             .map(|(&serial, watched)| Unseen {
-                why: UNSAMPLED,
+                why: match watched.standing {
+                    Standing::InKernel(worker) => worker.frame(),
+                    _ => UNSAMPLED,
+                },
                 thread: serial,
                 weight: owed(watched),
             })
@@ -410,13 +437,12 @@ impl Wall {
     }
 
     pub(super) fn time(&self, unseen: &[Unseen]) -> WallTime {
+        let (unsampled, kernel_workers) = unsampled_and_workers(unseen);
         WallTime {
             threads: self.threads,
             in_stacks: Duration::from_nanos(self.in_stacks_ns),
-            unsampled: unseen
-                .iter()
-                .map(|unseen| Duration::from_nanos(unseen.weight.ns))
-                .sum(),
+            unsampled,
+            kernel_workers,
             filtered: Duration::from_nanos(self.filtered.ns),
             looks: self.looks,
             looks_at_waiting: self.looks_at_waiting,

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::aggregate::{State, Tag, Weight};
-use crate::sys::thread::Scheduled;
+use crate::sys::thread::{Scheduled, Worker};
 
 /// CPU time that a look may cost a thread which waits: it wakes, runs the handler, and waits again,
 /// perhaps by way of a loop that calls the interrupted function once more. Seen: from 5 to 40 µs,
@@ -69,6 +69,8 @@ pub(super) enum Standing {
         since_ns: u64,
         next_check_ns: u64,
     },
+    /// It is one of the kernel's own: all of its time stands in a frame that says so.
+    InKernel(Worker),
 }
 
 /// One thread. Times are since the start of the recording.

@@ -6,6 +6,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
 use super::mapped_objects::{MappedObjects, Placeholder};
+use super::written_addresses::as_it_was;
 use super::{attribution, charge, too_large};
 use crate::Result;
 use crate::profile::{Function, Line, Location, LocationId, MappingId, Profile};
@@ -64,7 +65,7 @@ impl AddressTable {
                     address,
                     ..Location::default()
                 },
-                Some(name) => nameplate(profile, name),
+                Some(name) => nameplate(profile, as_it_was(name)),
             };
             profile.push_location(location);
         }

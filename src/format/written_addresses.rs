@@ -2,6 +2,8 @@
 //!
 //! A location without one gets that of a [placeholder](super::mapped_objects).
 
+use std::borrow::Cow;
+
 use hashbrown::{HashMap, HashSet};
 
 use super::NO_STACK;
@@ -14,14 +16,44 @@ use crate::profile::{Location, LocationId, Profile};
 const NO_ADDRESS: &str = "[no-address]";
 
 /// Names of frames that recordings have. Each has an address of its own in all files, so that
-/// `/pprof/symbol` can name it for a client that has a file of this process.
-const WELL_KNOWN: [&str; 5] = ["[lost]", "[unsampled]", "[kernel]", NO_ADDRESS, NO_STACK];
+/// `/pprof/symbol` can name it for a client that has a file of this process. The order is that of
+/// the addresses.
+const WELL_KNOWN: [&str; 11] = [
+    "[lost]",
+    "[unsampled]",
+    "[kernel]",
+    NO_ADDRESS,
+    NO_STACK,
+    "[kernel: io_uring worker]",
+    "[kernel: worker]",
+    "[truncated: depth]",
+    "[truncated: no unwind data]",
+    "[truncated: unreadable]",
+    "[truncated: not advancing]",
+];
 
 /// The name that this address stands for in all files.
 #[cfg(feature = "http")]
 pub(crate) fn well_known_at(address: u64) -> Option<&'static str> {
     let mut names = WELL_KNOWN.into_iter().enumerate();
     names.find_map(|(i, name)| (place(i) == address).then_some(name))
+}
+
+/// A name as it is written, where names are words. [`as_it_was`] undoes that for the names of
+/// recordings.
+fn as_written(name: &str) -> Cow<'_, str> {
+    match name.contains(' ') {
+        true => Cow::Owned(name.replace(' ', "_")),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// The name that was written so.
+pub(super) fn as_it_was(written: &str) -> &str {
+    let mut names = WELL_KNOWN.into_iter();
+    names
+        .find(|name| as_written(name) == written)
+        .unwrap_or(written)
 }
 
 /// The address of a placeholder by its number.
@@ -125,7 +157,7 @@ impl WrittenAddresses {
         self.of_location.push(address);
         self.placeholders.push(Placeholder {
             address,
-            name: name.to_owned(),
+            name: as_written(name).into_owned(),
         });
         self.location_of_placeholder.insert(name.to_owned(), id);
         id
@@ -151,7 +183,7 @@ impl WrittenAddresses {
 fn name_of<'p>(profile: &'p Profile, location: &Location) -> &'p str {
     let function = location.lines.last().map(|l| profile.function(l.function));
     match function.map(|f| profile.string(f.name)) {
-        Some(name) if is_placeholder_name(name) => name,
+        Some(name) if is_placeholder_name(&as_written(name)) => name,
         _ => NO_ADDRESS,
     }
 }

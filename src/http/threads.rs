@@ -95,10 +95,11 @@ fn profile(kind: &'static str) -> Result<Profile> {
             true => "running",
             false => "waiting",
         };
-        let place = match address {
-            Some(address) => places.locate(&mut profile, 0, address),
-            None if seen.is_running => named.of(&mut profile, "[running]"),
-            None => named.of(&mut profile, "[waiting]"),
+        let place = match (seen.worker, address) {
+            (Some(worker), _) => named.of(&mut profile, worker.frame()),
+            (None, Some(address)) => places.locate(&mut profile, 0, address),
+            (None, None) if seen.is_running => named.of(&mut profile, "[running]"),
+            (None, None) => named.of(&mut profile, "[waiting]"),
         };
         let labels = [
             (thread, LabelValue::Str(profile.intern(&seen.name))),

@@ -94,6 +94,48 @@ pub(crate) struct Identity {
     /// It has ended, and is listed for what is not over yet: the first thread of a process, until
     /// the others have ended, too.
     pub(crate) has_ended: bool,
+    /// It is one of the kernel's own.
+    pub(crate) worker: Option<Worker>,
+}
+
+/// A thread that works in the kernel for this process, and runs none of its code. It is in the
+/// process's list of threads, and its CPU time is in the process's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Worker {
+    /// Of io_uring: it does what would block a caller, or polls a submission queue.
+    IoUring,
+    /// Another: vhost's, which moves the packets of virtual machines.
+    Other,
+}
+
+impl Worker {
+    /// The frame that all of its time stands in.
+    pub(crate) fn frame(self) -> &'static str {
+        match self {
+            Self::IoUring => "[kernel: io_uring worker]",
+            Self::Other => "[kernel: worker]",
+        }
+    }
+
+    /// By a thread's flags (`PF_` in the kernel's `include/linux/sched.h`), and the signals that it
+    /// blocks.
+    fn of(flags: u64, blocked: u64) -> Option<Self> {
+        /// Since Linux 5.12; before, a CPU of a virtual machine had this flag.
+        const PF_IO_WORKER: u64 = 0x10;
+        /// Since Linux 6.4; before, a thread that loads modules had this flag.
+        const PF_USER_WORKER: u64 = 0x4000;
+        // `copy_process` has workers block all signals but these two. A program's thread that has
+        // a flag by its older meaning does not block those of faults.
+        let signals = [libc::SIGKILL, libc::SIGSTOP];
+        let heard: u64 = signals.iter().map(|signal| 1 << (signal - 1)).sum();
+        // The file has the first 31.
+        let is_worker = blocked & 0x7fff_ffff == 0x7fff_ffff & !heard;
+        match is_worker {
+            true if flags & PF_IO_WORKER != 0 => Some(Self::IoUring),
+            true if flags & PF_USER_WORKER != 0 => Some(Self::Other),
+            _ => None,
+        }
+    }
 }
 
 impl Identity {
@@ -141,19 +183,23 @@ pub(crate) fn identity(tid: i32) -> Option<Identity> {
     // one.
     let name_start = stat.iter().position(|&b| b == b'(')? + 1;
     let name_end = stat.iter().rposition(|&b| b == b')')?;
-    // Fields are counted from 1; the one after the name is the third: the state. The start time is
-    // the 22nd, the signals that are blocked are the 32nd (proc_pid_stat(5)).
+    // Fields are counted from 1; the one after the name is the third: the state. The flags are the
+    // ninth, the start time is the 22nd, the signals that are blocked are the 32nd
+    // (proc_pid_stat(5)).
     let mut fields = stat.get(name_end + 2..)?.split(|&b| b == b' ');
     let state = fields.next()?;
-    let start_time = fields.nth(22 - 4)?;
+    let flags = fields.nth(9 - 4)?;
+    let start_time = fields.nth(22 - 10)?;
     let blocked = fields.nth(32 - 23)?;
     let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
+    let blocked = number(blocked)?;
     Some(Identity {
         start_time: number(start_time)?,
         name: String::from_utf8_lossy(stat.get(name_start..name_end)?).into_owned(),
-        blocked: number(blocked)?,
+        blocked,
         is_running: state == b"R",
         has_ended: matches!(state, b"Z" | b"X"),
+        worker: Worker::of(number(flags)?, blocked),
     })
 }
 
@@ -185,11 +231,25 @@ mod tests {
         assert_eq!(known.name, "a ) thread");
         assert!(known.start_time > 0);
         assert!(!known.blocks(libc::SIGPROF));
+        assert_eq!(known.worker, None);
         drop(end);
         thread.join().unwrap();
         while tids.contains(&tid) {
             list(&mut tids).unwrap();
         }
         assert_eq!(identity(tid), None);
+    }
+
+    #[test]
+    fn workers_of_the_kernels_are_told_by_their_flags_and_what_they_block() {
+        // As Linux 6.18 shows them: of io_uring, and of vhost.
+        let blocked = 0x7ffb_feff;
+        assert_eq!(Worker::of(0x40_4050, blocked), Some(Worker::IoUring));
+        assert_eq!(Worker::of(0x40_4040, blocked), Some(Worker::Other));
+        // A program's thread that blocks all that it can, which leaves the C library's two.
+        assert_eq!(Worker::of(0x40_0040, blocked), None);
+        // A CPU of a virtual machine before Linux 5.12.
+        assert_eq!(Worker::of(0x40_0050, 0), None);
+        assert_eq!(Worker::of(0x40_0050, 0x7ffb_feff & !(1 << 10)), None);
     }
 }

@@ -365,7 +365,7 @@ proptest! {
         ),
     ) {
         let mut profile = by_hand();
-        let names = ["[lost]", "[truncated]", "plain", "[two words]"];
+        let names = ["[lost]", "[truncated: no unwind data]", "plain", "[two words]"];
         let locations: Vec<_> = addresses.iter().enumerate().map(|(i, &address)| {
             let name = profile.intern(names[i % names.len()]);
             let function = profile.push_function(sigprof::profile::Function {
@@ -390,7 +390,7 @@ proptest! {
             .into_iter()
             .fold(BTreeMap::new(), |mut sum, (stack, count)| {
                 let known = |frame: String| match frame.as_str() {
-                    "[two words]" => "[no-address]".to_owned(),
+                    "[two words]" => "[two_words]".to_owned(),
                     _ => frame,
                 };
                 let stack: Vec<_> = stack.into_iter().map(known).collect();

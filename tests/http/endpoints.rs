@@ -267,7 +267,13 @@ fn frames_without_code_are_named_by_their_addresses_in_a_file() {
     let mut profile = Profile::new(vec![ValueType::new("samples", "count")]);
     profile.period_type = ValueType::new("cpu", "nanoseconds");
     profile.period = 10_000_000;
-    let names = ["[somebodys-own]", "[unsampled]", "[lost]", "[kernel]"];
+    let names = [
+        "[somebodys-own]",
+        "[unsampled]",
+        "[lost]",
+        "[kernel]",
+        "[kernel: io_uring worker]",
+    ];
     for name in names {
         let name = profile.intern(name);
         let function = profile.push_function(Function {
@@ -289,7 +295,8 @@ fn frames_without_code_are_named_by_their_addresses_in_a_file() {
     profile.write(Format::CpuProfile, &mut file).unwrap();
     let text = String::from_utf8_lossy(&file);
     let address_of = |name: &str| {
-        let line = text.lines().find(|line| line.ends_with(name)).unwrap();
+        let word = name.replace(' ', "_");
+        let line = text.lines().find(|line| line.ends_with(&word)).unwrap();
         let (start, _) = line
             .trim_start_matches(|c| c != '1')
             .split_once('-')
@@ -310,7 +317,12 @@ fn frames_without_code_are_named_by_their_addresses_in_a_file() {
         .collect();
     assert_eq!(
         named,
-        ["[lost]", "[unsampled]", "[kernel]"],
+        [
+            "[lost]",
+            "[unsampled]",
+            "[kernel]",
+            "[kernel: io_uring worker]"
+        ],
         "{addresses}: {answer}"
     );
 }

@@ -258,7 +258,7 @@ pub fn assert_exact(stats: &Stats, profile: &Profile) {
     );
     // Less than a period each, where the clocks saw less than the ticks come to.
     assert!(stacks[1] <= stacks[0] * profile.period, "{stats}");
-    let unseen = cpu.lost + cpu.unsampled + cpu.kernel;
+    let unseen = cpu.lost + cpu.unsampled + cpu.kernel + cpu.kernel_workers;
     assert_eq!(frames[1] as u128, unseen.as_nanos(), "{stats}");
     let found = cpu.in_stacks + unseen + cpu.filtered;
     assert_eq!(found, cpu.total, "{stats}");

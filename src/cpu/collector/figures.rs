@@ -41,10 +41,17 @@ impl Collector {
         }
         self.drain();
         self.threads.hear();
-        self.threads.refresh();
+        self.count_threads();
         if let Some(wall) = &mut self.wall {
             wall.account(&mut self.table);
         }
+    }
+
+    /// Reads the clocks of all threads, those that began after the last turn among them.
+    pub(super) fn count_threads(&mut self) {
+        // A scan that fails leaves what is known as it is.
+        let _ = self.threads.scan();
+        self.threads.refresh();
     }
 
     /// All of the recording so far.

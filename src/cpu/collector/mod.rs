@@ -453,7 +453,7 @@ impl Collector {
     pub(super) fn disarm(&mut self, handler_replaced: bool) {
         self.handler_replaced |= handler_replaced;
         self.hook = None;
-        self.threads.refresh();
+        self.count_threads();
         self.threads.disarm();
         if let Some(wall) = &mut self.wall {
             wall.hear(&mut self.threads, &mut self.table);

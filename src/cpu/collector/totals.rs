@@ -11,6 +11,8 @@ use crate::aggregate::Unseen;
 use crate::cpu::stats::{Lost, WallTime};
 use crate::cpu::threads::Account;
 use crate::cpu::wall::Wall;
+#[cfg(feature = "http")]
+use crate::cpu::wall::unsampled_and_workers;
 use crate::unwind::StopReason;
 
 /// Counts since the start of a recording, or since an earlier moment of it.
@@ -109,10 +111,7 @@ impl Totals {
             }
             unseen.retain(|unseen| unseen.weight.ns > 0);
             time.in_stacks = time.in_stacks.saturating_sub(earlier_time.in_stacks);
-            time.unsampled = unseen
-                .iter()
-                .map(|unseen| Duration::from_nanos(unseen.weight.ns))
-                .sum();
+            (time.unsampled, time.kernel_workers) = unsampled_and_workers(unseen);
             time.filtered = time.filtered.saturating_sub(earlier_time.filtered);
             time.looks -= earlier_time.looks;
             time.looks_at_waiting -= earlier_time.looks_at_waiting;

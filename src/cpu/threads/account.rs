@@ -1,6 +1,8 @@
 //! CPU time of one thread: what its clock says, and what was sampled of it.
 #![forbid(unsafe_code)]
 
+use crate::sys::thread::Worker;
+
 /// CPU time of a thread, by its clock.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(in crate::cpu) struct Account {
@@ -16,6 +18,8 @@ pub(in crate::cpu) struct Account {
     pub(in crate::cpu) lost: u64,
     /// It has no clock of its own.
     pub(super) is_unarmed: bool,
+    /// It is one of the kernel's own, which get no clocks: all of its time is known by this.
+    pub(in crate::cpu) worker: Option<Worker>,
 }
 
 impl Account {
@@ -27,6 +31,11 @@ impl Account {
             seen_at_ns: cpu_ns,
             ..Self::default()
         }
+    }
+
+    /// CPU time while it was recorded.
+    pub(in crate::cpu) fn total_ns(&self) -> u64 {
+        self.unarmed_ns + self.armed_ns
     }
 
     #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Live, Threads};
-use crate::cpu::arming::{Choice, ThreadClock};
+use crate::cpu::arming::{Choice, Refusal, ThreadClock};
 use crate::cpu::births;
 use crate::sys::clock::Clock;
 use crate::sys::perf_event::go_on;
@@ -79,6 +79,12 @@ impl Threads {
         live.start_time = Some(seen.start_time);
         live.next_look = Instant::now() + live.look_after;
         live.look_after = (live.look_after * 4).min(last_look);
+        if let (None, Some(worker)) = (live.worker, seen.worker) {
+            self.leave_to_kernel(tid, worker);
+        }
+        let Some(live) = self.live.get_mut(&tid) else {
+            return;
+        };
         let Some(thread) = self.known.get_mut(&live.serial) else {
             return;
         };
@@ -91,8 +97,9 @@ impl Threads {
                 Some(ThreadClock::PerfEvent(_)) => self.arming.quiet,
                 _ => self.arming.signal,
             };
-            // The calling thread looks with its signals blocked.
-            let blocks = seen.blocks(signal) && tid != current_tid();
+            // The calling thread looks with its signals blocked. The kernel's threads have no
+            // ticks that could wait.
+            let blocks = seen.blocks(signal) && tid != current_tid() && live.worker.is_none();
             let period_ns = self.arming.rate.period_ns();
             let has_ticked = thread.account.ticks != ticks;
             if !has_ticked && used_ns > SILENT_FOR_NS.max(2 * period_ns) {
@@ -130,13 +137,13 @@ impl Threads {
         let Ok(cpu_ns) = Clock::thread_cpu(tid).now_ns() else {
             return;
         };
-        for refusal in live.refused.into_iter().flatten() {
-            if let Some(count) = self.refusals.get_mut(&refusal) {
-                *count = count.saturating_sub(1);
-            }
+        if live.worker.is_some() {
+            return;
         }
         let (serial, slot) = (live.serial, live.slot);
         let last = live.clock.take();
+        let refused = live.refused;
+        self.forget_refusals(refused);
         let was_armed = last.is_some();
         if let Some(last) = last {
             // What it has sent until now may still be on its way, and is the thread's: `events`
@@ -148,6 +155,15 @@ impl Threads {
             thread.account.see(cpu_ns);
         }
         self.equip(tid, armed, was_armed);
+    }
+
+    /// What was refused to one thread is asked for again, or for no more.
+    pub(super) fn forget_refusals(&mut self, refused: [Option<Refusal>; 2]) {
+        for refusal in refused.into_iter().flatten() {
+            if let Some(count) = self.refusals.get_mut(&refusal) {
+                *count = count.saturating_sub(1);
+            }
+        }
     }
 
     /// Reads the names and the clocks of the live threads, as they are now.

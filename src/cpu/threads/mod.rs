@@ -5,6 +5,7 @@ mod account;
 mod figures;
 mod heard;
 mod looks;
+mod workers;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ use crate::aggregate::ThreadLabels;
 use crate::slots::{Claim, Slot, next_number};
 use crate::sys::clock::Clock;
 use crate::sys::own_threads::end_process_if_left_alone;
-use crate::sys::thread::{self, Identity, NewestId, current_tid, identity};
+use crate::sys::thread::{self, Identity, NewestId, Worker, current_tid, identity};
 
 /// The longest time between two scans that list all threads. Between, a scan lists them only if one
 /// may have begun; where it cannot tell (a container that makes up `/proc/loadavg`), new threads
@@ -50,6 +51,7 @@ pub(super) struct Threads {
     newest_id: NewestId,
     next_full_scan: Instant,
     last_looks: Instant,
+    next_look_at_workers: Instant,
     arming: Arming,
     /// New threads run code of ours before their own.
     is_hooked: bool,
@@ -108,6 +110,8 @@ struct Live {
     slot: u32,
     since: Instant,
     start_time: Option<u64>,
+    /// It is one of the kernel's own, and gets no clock.
+    worker: Option<Worker>,
     clock: Option<ThreadClock>,
     /// The clocks that it was refused.
     refused: [Option<Refusal>; 2],
@@ -118,7 +122,7 @@ struct Live {
 }
 
 impl Live {
-    /// Why it has no clock.
+    /// Why it has no clock, where it should have one.
     fn refusal(&self) -> Option<Refusal> {
         match self.clock {
             Some(_) => None,
@@ -149,6 +153,7 @@ impl Threads {
             newest_id: NewestId::default(),
             next_full_scan: Instant::now(),
             last_looks: Instant::now(),
+            next_look_at_workers: Instant::now(),
             arming,
             is_hooked: false,
             own: None,
@@ -233,6 +238,7 @@ impl Threads {
         self.try_hear();
         self.arm_the_left();
         self.look_again();
+        self.see_workers();
         let now = Instant::now();
         // Asked first: a thread that begins after the question is seen by the next one.
         let has_moved = self.newest_id.has_moved();
@@ -292,10 +298,11 @@ impl Threads {
     }
 
     /// Whether a thread that was just found may be about to arm itself, as it better does: it knows
-    /// when it began.
+    /// when it began. The kernel's own do not.
     fn may_arm_itself(&self, tid: i32) -> bool {
         let cpu = Clock::thread_cpu(tid).now_ns().unwrap_or(0);
-        !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS
+        let is_young = !self.newcomers.contains(&tid) || cpu < ARMS_ITSELF_WITHIN_NS;
+        is_young && identity(tid).is_none_or(|known| known.worker.is_none())
     }
 
     /// Arms a thread that was found, unless it is arming itself right now, as the answer says: then
@@ -323,7 +330,14 @@ impl Threads {
         };
         #[cfg(test)]
         births::tests::before_scans_clock();
-        let armed = births::arm(&self.arming, self.recorder, tid, slot, serial);
+        let mut arming = self.arming;
+        if identity
+            .as_ref()
+            .is_some_and(|known| known.worker.is_some())
+        {
+            arming.choice = Choice::Nothing;
+        }
+        let armed = births::arm(&arming, self.recorder, tid, slot, serial);
         if armed.is_taken_over {
             return false;
         }
@@ -353,6 +367,7 @@ impl Threads {
             Some(_) => FIRST_LOOK,
             None => Duration::ZERO,
         };
+        let worker = identity.as_ref().and_then(|identity| identity.worker);
         let (start_time, name) = match identity {
             Some(identity) => (Some(identity.start_time), identity.name),
             None => (None, String::new()),
@@ -376,6 +391,7 @@ impl Threads {
                 slot,
                 since: Instant::now(),
                 start_time,
+                worker: None,
                 clock: None,
                 refused: [None; 2],
                 next_look: Instant::now() + look_after,
@@ -384,6 +400,9 @@ impl Threads {
             },
         );
         self.equip(tid, armed, false);
+        if let Some(worker) = worker {
+            self.leave_to_kernel(tid, worker);
+        }
     }
 
     /// Takes note of the clock that a thread has got, or not.
