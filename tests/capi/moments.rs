@@ -82,6 +82,17 @@ fn a_program_that_does_nothing_but_work() {
     run("nothing").has_work(1).is_quiet();
 }
 
+/// The kernel maps the main thread's stack as it grows: what was mapped when the recording began
+/// is not all of it.
+#[test]
+fn a_program_whose_stack_grows() {
+    let moment = run("grows_the_stack");
+    moment.has_work(2).is_quiet();
+    let file = std::fs::read(moment.file()).unwrap();
+    let text = String::from_utf8_lossy(&file);
+    assert!(!text.contains("[truncated:_unreadable]"), "{text}");
+}
+
 #[test]
 fn a_program_that_closes_all_descriptors() {
     // There is no stderr to say anything on: what has its number is the program's.

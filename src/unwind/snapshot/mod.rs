@@ -32,6 +32,8 @@ pub(crate) struct Snapshot {
     stacks: Vec<Range<u64>>,
     /// The main thread's stack, which the kernel lets grow downwards and nobody takes away.
     main_stack: Range<u64>,
+    /// What lies between it and the mapping below, into which it grows.
+    below_main_stack: Range<u64>,
     /// What the first function of a coroutine of the C library's returns to.
     coroutine_return: Option<u64>,
     /// What handlers have found out of the code.
@@ -70,10 +72,7 @@ impl Snapshot {
             .filter(|entry| entry.is_writable())
             .map(|entry| entry.start..entry.end)
             .collect();
-        let main_stack = maps
-            .entries()
-            .find(|entry| entry.path == "[stack]")
-            .map_or(0..0, |entry| entry.start..entry.end);
+        let (main_stack, below_main_stack) = main_stack(maps).unwrap_or((0..0, 0..0));
         let dwarf = match last {
             Some(last) => last
                 .dwarf
@@ -88,6 +87,7 @@ impl Snapshot {
             compiled: AtomicU32::new(0),
             stacks,
             main_stack,
+            below_main_stack,
             coroutine_return: coroutine_return(),
             numbers: Numbers::new(),
         }
@@ -96,7 +96,11 @@ impl Snapshot {
     /// The same with another stack for the main thread's.
     #[cfg(test)]
     pub(super) fn with_main_stack(self, main_stack: Range<u64>) -> Self {
-        Self { main_stack, ..self }
+        Self {
+            main_stack,
+            below_main_stack: 0..0,
+            ..self
+        }
     }
 
     /// The epoch it is read in.
@@ -144,6 +148,18 @@ impl Snapshot {
 
 fn objects(rules: &[Arc<Rules>]) -> impl Iterator<Item = &Arc<Module>> + Clone {
     rules.iter().map(|rules| rules.module())
+}
+
+/// The main thread's stack, and what lies between it and the mapping below.
+fn main_stack(maps: &Maps) -> Option<(Range<u64>, Range<u64>)> {
+    let mut end_below = 0;
+    for entry in maps.entries() {
+        if entry.path == "[stack]" {
+            return Some((entry.start..entry.end, end_below..entry.start));
+        }
+        end_below = entry.end;
+    }
+    None
 }
 
 /// All code: that of modules, and what else can be executed and no file is behind, as a

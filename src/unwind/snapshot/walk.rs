@@ -344,6 +344,11 @@ impl Snapshot {
             Some(lasting) => (lasting.clone(), lasting.end, false),
             None => match holding(&self.stacks, sp) {
                 Some(range) => (0..0, range.end, false),
+                // The main thread's stack has grown down to there, or it is another's stack that
+                // was mapped since: what is below the known part is copied, not loaded.
+                None if self.below_main_stack.contains(&sp) => {
+                    (self.main_stack.clone(), self.main_stack.end, true)
+                }
                 None => (0..0, sp.saturating_add(UNKNOWN_STACK), true),
             },
         };

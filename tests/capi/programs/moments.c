@@ -28,6 +28,23 @@ __attribute__((constructor)) static void remember(void) { first_environ = enviro
 
 static void nothing(void) { hot(200); }
 
+/* Works at each of so many levels, with a frame of 200 KB for each. */
+static void grow(int levels) {
+  volatile char frame[200 * 1000];
+  /* Each page, from the top, as compilers do it where they guard against a stack that is jumped
+   * over. */
+  for (long i = sizeof frame - 1; i >= 0; i -= 4096) frame[i] = 1;
+  hot(20);
+  if (levels > 1) grow(levels - 1);
+  frame[0] = 1;
+}
+
+/* From one level to the next the stack is longer by more than was ever mapped for it. */
+static void grows_the_stack(void) {
+  hot(200);
+  grow(10);
+}
+
 /* What the program has instead of the descriptors that it closed stays the program's. */
 static void closes_descriptors(void) {
   hot(200);
@@ -261,6 +278,7 @@ int main(int argc, char **argv) {
     void (*run)(void);
   } cases[] = {
       {"nothing", nothing},
+      {"grows_the_stack", grows_the_stack},
       {"closes_descriptors", closes_descriptors},
       {"changes_root", changes_root},
       {"changes_user", changes_user},
